@@ -24,8 +24,8 @@ namespace {
 constexpr std::uint64_t kRegisteredPiece = std::uint64_t{256} << 20;
 constexpr std::int64_t kTimeoutNs = 60 * kNsPerSecond;
 
-// Shared memory of the host, all of it touched and registered, and as much of the GPU's: one half of each for copies to
-// the GPU.
+// Shared memory of the host, touched and registered, and as much memory of the GPU. One half of
+// each is for copies to the GPU, the other half for copies from it.
 class BothSides {
  public:
   BothSides(const CudaContext& context, std::uint64_t bytes)
@@ -64,12 +64,12 @@ class BothSides {
 
   const std::uint64_t bytes_;
   std::byte* const host_;
-  std::optional<PinnedMemory> pinned_;  // ends before the memory goes
+  std::optional<PinnedMemory> pinned_;  // unregisters before the memory is freed
   DeviceArena arena_;
   std::byte* const on_gpu_;
 };
 
-// Long copies of one direction over a stream of their own.
+// Makes long copies in one direction on a stream of its own.
 class BulkStream {
  public:
   BulkStream(const CudaContext& context, const BothSides& sides, bool is_upload)
@@ -83,7 +83,7 @@ class BulkStream {
   BulkStream(const BulkStream&) = delete;
   BulkStream& operator=(const BulkStream&) = delete;
 
-  // Returns when the last piece is enqueued, or when `stop` is set.
+  // Enqueues all pieces of a copy. Returns when the last piece is enqueued, or when `stop` is set.
   void enqueue(std::uint64_t bytes, const Pieces& pieces, bool is_traced, const std::atomic<bool>& stop) {
     for (std::uint64_t at = 0; at < bytes && !stop.load(); at += pieces.bytes) {
       if (enqueued_ >= pieces.under_way) wait_for(enqueued_ + 1 - pieces.under_way);
@@ -94,7 +94,7 @@ class BulkStream {
     }
   }
 
-  // GB/s of one long copy, by the GPU's events.
+  // Returns the GB/s of one long copy, by the GPU's events.
   double speed(std::uint64_t bytes, const Pieces& pieces, bool is_traced) {
     static const std::atomic<bool> never{false};
     record(begin_);
@@ -131,11 +131,11 @@ class BulkStream {
   CudaStream stream_;
   const CudaEventHandle begin_, end_;
   std::int64_t stamps_[2] = {};  // writer: the driver's thread
-  SequenceWord done_{};          // writer: the stream. Pieces that are copied
+  SequenceWord done_{};          // writer: the stream. The number of pieces that were copied
   std::uint64_t enqueued_ = 0;
 };
 
-// Runs `body` in a thread of its own, and gives what it throws to join().
+// Runs `body` in a thread of its own. join() throws what `body` has thrown.
 class Beside {
  public:
   template <typename Body>
@@ -162,7 +162,7 @@ class Beside {
   std::thread thread_;
 };
 
-// Of each direction alone, or the mean of both at once.
+// Returns the speed of one direction alone, or the mean of both directions in use at the same time.
 double speed_of(const std::string& direction, BulkStream& up, BulkStream& down, std::uint64_t bytes,
                 const Pieces& pieces, bool is_traced) {
   if (direction == "up") return up.speed(bytes, pieces, is_traced);
@@ -174,13 +174,13 @@ double speed_of(const std::string& direction, BulkStream& up, BulkStream& down, 
   return (of_up + of_down) / 2;
 }
 
-// Urgent copies one after the other, each timed. Returns them sorted.
+// Makes urgent copies one after the other and times each. Returns the times sorted.
 std::vector<double> urgent_us(const CudaContext& context, CudaStream& stream, int count, const auto& enqueue) {
   const CudaEventHandle done(context);
   std::mt19937 random(1);
   std::vector<double> us;
   for (int i = 0; i < count; ++i) {
-    // At no fixed distance from the pieces.
+    // Random pauses, so that there is no fixed distance from the pieces.
     sleep_until_ns(now_ns() + static_cast<std::int64_t>(random() % 2'000'000));
     const std::int64_t begin = now_ns();
     enqueue();
@@ -194,7 +194,8 @@ std::vector<double> urgent_us(const CudaContext& context, CudaStream& stream, in
   return us;
 }
 
-// Of copies in one direction beside long ones in the same. Without `pieces` there are none.
+// Returns the times of urgent copies in one direction while long copies run in the same direction.
+// Without `pieces` there are no long copies.
 std::vector<double> delays(const CudaContext& context, const BothSides& sides, const BulkSettings& settings,
                            bool is_upload, const std::optional<Pieces>& pieces) {
   BulkStream bulk(context, sides, is_upload);
@@ -234,7 +235,7 @@ std::vector<BulkSpeed> measure_bulk_speeds(const CudaDriver& driver, const BulkS
         {.direction = direction, .pieces = pieces, .is_cut = is_cut, .is_traced = is_traced, .gbs = median(gbs)});
   };
   for (const char* direction : {"up", "down", "both"}) {
-    (void)speed_of(direction, up, down, settings.bytes, {}, false);  // wakes the link of an idle card up
+    (void)speed_of(direction, up, down, settings.bytes, {}, false);  // wakes up the link of an idle card
     measure(direction, {.bytes = settings.bytes, .under_way = 2}, false, false);
     for (const bool is_traced : {false, true}) {
       for (const std::uint64_t bytes : settings.piece_bytes) {

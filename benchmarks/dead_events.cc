@@ -22,15 +22,16 @@ namespace {
 constexpr std::uint64_t kPage = 4096;
 constexpr std::size_t kTextBytes = 2000;
 
-// What the three processes share; zeros from the start.
+// Memory that the three processes share; zero at the start.
 struct Board {
-  // A page that both processes on the GPU register.
-  alignas(kPage) std::atomic<std::uint64_t> word;  // writer: the GPU, for the one that dies
-  // SYNC: release by the one that dies, acquire by the one that looks on: `handle` is there from 1 on.
-  alignas(kPage) std::atomic<int> progress;  // 1: the event is made, 2: all is enqueued. -1: it failed
-  std::atomic<int> exit_code;                // writer: the one that dies, before progress -1
-  CUipcEventHandle handle;                   // writer: the one that dies
-  std::array<char, kTextBytes> findings;     // writer: the one that looks on; read when it is gone
+  // In a page that both processes on the GPU register.
+  alignas(kPage) std::atomic<std::uint64_t> word;  // writer: the GPU, for the dying process
+  // SYNC: release by the dying process; pairs with the acquire of the observer. `handle` is valid
+  // from 1 on.
+  alignas(kPage) std::atomic<int> progress;  // 1: the event exists, 2: all work is enqueued, -1: it failed
+  std::atomic<int> exit_code;                // writer: the dying process, before progress -1
+  CUipcEventHandle handle;                   // writer: the dying process
+  std::array<char, kTextBytes> findings;     // writer: the observer; read when it has ended
 };
 
 struct BoardDeleter {
@@ -59,7 +60,8 @@ CUdeviceptr word_address(const PinnedMemory& pinned, const Board& board) {
   return pinned.device_address(reinterpret_cast<const std::byte*>(&board.word));
 }
 
-// The process that dies: makes the event, enqueues work and behind it the event or the word, and waits to be killed.
+// The dying process: makes the event, enqueues work and after it the event or the word, and waits
+// to be killed.
 void live_and_die(const DriverOf& driver_of, DeadCase which, const DeadSettings& settings, Board& board) {
   const CudaDriver& driver = driver_of();
   const CudaContext context = CudaContext::open(driver, "");
@@ -87,7 +89,7 @@ void live_and_die(const DriverOf& driver_of, DeadCase which, const DeadSettings&
   while (true) pause();
 }
 
-// The one that looks on.
+// The observing process.
 class Observer {
  public:
   Observer(const DriverOf& driver, DeadCase which, const DeadSettings& settings, Board& board)
@@ -147,7 +149,7 @@ class Observer {
     if (result != CUDA_SUCCESS) enqueued_ = text_of(result);
   }
 
-  // Until the stream has passed its wait, or the watch is over. Times count from `since_ns`.
+  // Waits until the stream has passed its wait, or the watch is over. Times count from `since_ns`.
   [[nodiscard]] std::string watched(const CudaQueue& queue, std::int64_t since_ns) {
     if (!enqueued_.empty()) return cat("cannot be enqueued: ", std::exchange(enqueued_, {}));
     const Deadline deadline = Deadline::after_seconds(settings_.watch_s);
@@ -160,7 +162,7 @@ class Observer {
     }
   }
 
-  // In a thread that may stay in the driver for good: this process ends by _exit().
+  // Runs in a thread that may stay in the driver forever, since this process ends by _exit().
   [[nodiscard]] std::string synchronized() {
     auto result = std::make_shared<std::atomic<int>>(-1);
     const std::int64_t begin = now_ns();
@@ -177,7 +179,7 @@ class Observer {
     return code == CUDA_SUCCESS ? cat("returned after ", (now_ns() - begin) / kNsPerMs, " ms") : text_of(code);
   }
 
-  // On the board at once: what was found before a call hangs must not be lost.
+  // Writes to the board at once, so that findings are not lost if the next call hangs.
   void note(const char* name, const std::string& what) {
     text_ += cat(name, "\t", what, "\n");
     std::strncpy(board_.findings.data(), text_.c_str(), board_.findings.size() - 1);
@@ -232,9 +234,9 @@ const char* dead_case_name(DeadCase which) {
 DeadFindings try_dead_case(const DriverOf& driver, DeadCase which, const DeadSettings& settings) {
   const auto board = make_board();
   Forked observer([&] {
-    // Forked before CUDA is used in either.
+    // Forked before either process uses CUDA.
     Forked other([&] { live(driver, which, settings, *board); });
-    auto* const looking = new Observer(driver, which, settings, *board);  // never ended: that might hang
+    auto* const looking = new Observer(driver, which, settings, *board);  // not destroyed, since that might hang
     looking->look(other);
     _exit(0);
   });

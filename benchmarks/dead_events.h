@@ -1,5 +1,6 @@
 // benchmarks/dead_events.h
-// What waits on the events and words of a process do that is killed. Of gpu_dead_events.cc, which says what is tried.
+// Tries what happens to waits for the events and words of a process that is killed. Part of
+// gpu_dead_events.cc, which describes what is tried.
 #pragma once
 
 #include <cstdint>
@@ -25,23 +26,25 @@ inline constexpr DeadCase kDeadCases[] = {DeadCase::kNeverRecorded, DeadCase::kB
 [[nodiscard]] const char* dead_case_name(DeadCase which);
 
 struct DeadSettings {
-  // Cleared again and again by the process that dies: half a second of work, on most cards more. A driver takes about a
-  // thousand operations before it lets its caller wait, so that much is left when the event is recorded.
+  // Memory that the dying process clears repeatedly: half a second of work, on most cards more. A
+  // driver accepts about a thousand operations before it lets its caller wait, so about that many
+  // are left when the event is recorded.
   std::uint64_t work_bytes = std::uint64_t{1} << 30;
   int work_times = 1500;
   double watch_s = 4;  // how long a wait is watched before it counts as blocked
 };
 
-// What was seen, by what was tried: "query_before", "wait_queued_before", "query_after", "wait_queued_after",
-// "synchronize"; "word" of the cases about one.
+// The findings, by what was tried: "query_before", "wait_queued_before", "query_after",
+// "wait_queued_after", "synchronize"; for cases with a word "word" in place of queries and
+// synchronize.
 using DeadFindings = std::vector<std::pair<std::string, std::string>>;
 
-// Gives the driver's table to a process that was just forked.
+// Returns the driver's table in a process that was just forked.
 using DriverOf = std::function<const CudaDriver&()>;
 
-// Tries one in two processes of its own, which are gone at the return: one dies, the other looks on. A finding
-// "observer" says that the one that looked on hung or failed. REQUIRES: this process has not used CUDA. Throws
-// rp::Error (kNoResource) without a GPU.
+// Tries one case in two processes of its own, which have ended at the return: one dies, the other
+// observes. A finding "observer" reports that the observer hung or failed. REQUIRES: this process
+// has not used CUDA. Throws rp::Error (kNoResource) without a GPU.
 [[nodiscard]] DeadFindings try_dead_case(const DriverOf& driver, DeadCase which, const DeadSettings& settings);
 
 }  // namespace rp

@@ -1,11 +1,11 @@
-// What the runtime costs between two tasks: worker processes with empty layers, one microbatch in flight, so that at
-// most the producer and the consumer of one block can run.
+// Measures the runtime's overhead between two tasks: worker processes with empty layers and one
+// microbatch in flight, so that at most the producer and the consumer of one block can run.
 //
 //   publish -> start   from the producer's clock just before it publishes the event of its output, to the first
 //                      instruction of the consumer's run()
-//   end -> start       from the last instruction of the producer's run(): allocation, copy and publishing included
-//   futex              one way of a ping-pong of two processes over a bare futex, for the same machine in the same run
-//   wait record        what a thread pays that sleeps: saying for what on the fault board, and taking it back
+//   end -> start       from the last instruction of the producer's run(): includes allocation, copy and publishing
+//   futex              one way of a ping-pong of two processes over a bare futex, on the same machine in the same run
+//   wait record        what a sleeping thread pays to write to the fault board what it waits for, and to remove it
 //
 //   trace record       what a record of --trace costs the thread that writes it
 //
@@ -43,7 +43,7 @@ namespace {
 
 constexpr int kNumLayers = 9;
 constexpr const char* kPlan = "forward 0 1 2 3 4 5 6 7 | fused 8 | backward 7 6 5 4 3 2 1 0";
-constexpr std::uint64_t kEvents = 256;  // of a worker that are remembered: far more than are in flight
+constexpr std::uint64_t kEvents = 256;  // events of a worker that are remembered: far more than are in flight
 constexpr std::size_t kMaxSamples = std::size_t{1} << 18;
 constexpr int kWarmUpRounds = 50;
 
@@ -63,7 +63,7 @@ T* new_shared() {
   return new (memory) T;
 }
 
-// The download stream of a device that notes the time just before it publishes an event.
+// The download stream of a device. It also records the time just before it publishes an event.
 class StampingStream : public Stream {
  public:
   StampingStream(Stream& inner, std::array<std::atomic<std::int64_t>, kEvents>& published_ns)
@@ -136,7 +136,7 @@ class EmptyExecutor : public StageExecutor {
 
  private:
   void record(const InputSource& source, int microbatch, const TensorView& input, std::int64_t start_ns) {
-    if (source.worker < 0 || !samples_.counts.load(std::memory_order_relaxed)) return;  // the first of a round
+    if (source.worker < 0 || !samples_.counts.load(std::memory_order_relaxed)) return;  // the first task of a round
     const std::size_t index = samples_.num.fetch_add(1, std::memory_order_relaxed);
     if (index >= kMaxSamples) return;
     const std::uint64_t event = source.first_event + static_cast<std::uint64_t>(microbatch) + 1;
@@ -162,7 +162,7 @@ void report(const char* name, std::vector<std::int64_t> samples_ns) {
   std::printf("%-18s median %7.1f us   p99 %7.1f us   (%zu samples)\n", name, at(0.5), at(0.99), samples_ns.size());
 }
 
-// One way: half of each round trip.
+// Returns the times of one way: half of each round trip.
 std::vector<std::int64_t> futex_ping_pong(int num_trips) {
   auto* word = new_shared<std::atomic<std::uint32_t>>();
   const auto wait_for = [word](std::uint32_t value) {
@@ -198,7 +198,7 @@ std::optional<FaultBoardEntry> board_entry(const FaultBoard* board, int index) {
   return board == nullptr ? std::nullopt : std::optional(board->entry(index));
 }
 
-// Means of 1000 each.
+// Returns means of 1000 records each.
 std::vector<std::int64_t> wait_record_cost() {
   WaitFormat format{};
   WaitRecord record(&format);
@@ -214,7 +214,7 @@ std::vector<std::int64_t> wait_record_cost() {
   return samples_ns;
 }
 
-// Means of 1000 each.
+// Returns means of 1000 records each.
 std::vector<std::int64_t> trace_record_cost() {
   TraceJournal journal = TraceJournal::create(std::filesystem::temp_directory_path(), {});
   TraceTrack track(&journal, 1, 1);
@@ -267,8 +267,8 @@ void measure(int num_workers, int num_rounds, Samples& samples, const FaultBoard
       samples.counts.store(round >= kWarmUpRounds, std::memory_order_relaxed);
       const RoundInputs inputs{.inputs = {{.tensors = {view_of(nothing)}}},
                                .arguments = {{.tensors = {view_of(nothing)}}}};
-      const auto accepted =
-          coordinator.accept_round({.input_gradient = true}, inputs);  // else nothing asks for a backward
+      // Otherwise no backward is requested.
+      const auto accepted = coordinator.accept_round({.input_gradient = true}, inputs);
       coordinator.synchronize();
       coordinator.drop({accepted, {BlockKind::kGradient, 0}});
     }

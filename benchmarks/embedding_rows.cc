@@ -1,16 +1,17 @@
-// Is it worth it that the coordinator gathers the rows of an embedding which a microbatch needs, and adds their
-// gradients, instead of a worker's upload of the whole table?
+// Measures whether it pays that the coordinator gathers the rows of an embedding which a microbatch
+// needs, and adds their gradients, compared with a worker that uploads the whole table.
 //
 //   embedding_rows [rows] [width] [microbatches] [tokens of a microbatch]     default: 49152 576 8 1024
 //
-// What a round does for a bf16 embedding at the front of a model, in one thread, with copies in place of a bus:
-//   table   a worker copies the table in, zeroes fp32 accumulators, gathers each microbatch's rows, adds its gradients'
-//           rows, rounds the accumulators to bf16 and copies them back; the backward uploads the table once more
-//   rows    the coordinator gathers each microbatch's rows; of the gradients it zeroes the buffer, adds in fp32 the
-//   rows that
-//           occur, and rounds these
-// Both gather and add the same rows; what differs is what is done to the rest of the table, and where. The rows'
-// activation and its gradient cross the bus in both cases: to and from the next stage.
+// Does the work of a round for a bf16 embedding at the front of a model, in one thread, with copies
+// in place of a bus:
+//   table   a worker copies the table in, zeroes fp32 accumulators, gathers each microbatch's rows, adds the rows of
+//           its gradients, rounds the accumulators to bf16 and copies them back; the backward uploads the table again
+//   rows    the coordinator gathers each microbatch's rows; for the gradients it zeroes the buffer, adds in fp32
+//           the rows that occur, and rounds them
+// Both variants gather and add the same rows. They differ in what is done to the rest of the table,
+// and where. The activation of the rows and its gradient cross the bus in both cases: to and from
+// the next stage.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -54,7 +55,8 @@ struct Data {
         rounded(table),
         sums(shape.rows * shape.width),
         activation(shape.tokens * shape.width, 0x3c00) {
-    // Words of a language are not alike: the n-th is drawn with a probability like 1 / n.
+    // Words of a language are not equally frequent: the n-th is drawn with a probability
+    // proportional to 1 / n.
     std::mt19937 random(1);
     std::uniform_real_distribution<double> uniform;
     for (std::size_t i = 0; i < shape.microbatches * shape.tokens; ++i) {
@@ -64,7 +66,7 @@ struct Data {
   }
   Table table, uploaded, gradient, rounded;
   std::vector<float> sums;
-  Table activation;  // of a microbatch, and its gradient
+  Table activation;  // of one microbatch, and its gradient
   std::vector<std::size_t> ids;
 };
 
@@ -94,7 +96,7 @@ double with_table(const Shape& shape, Data& data) {
 double with_rows(const Shape& shape, Data& data) {
   const std::int64_t start = now_ns();
   std::memset(data.gradient.data(), 0, data.gradient.size() * 2);
-  std::unordered_map<std::size_t, std::size_t> place;  // of a row that occurs, in `sums`
+  std::unordered_map<std::size_t, std::size_t> place;  // index into `sums` of each row that occurs
   for (std::size_t m = 0; m < shape.microbatches; ++m) {
     gather(shape, data, data.table, m);
     for (std::size_t t = 0; t < shape.tokens; ++t) {

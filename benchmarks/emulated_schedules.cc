@@ -1,6 +1,7 @@
-// The runtime under emulated devices: real processes, store, rings and words; computations take the time of the
-// published workloads and touch nothing (docs/design/emulated-device.md). Measured against the simulator for the same
-// plan: bubble, busy time of asynchronous steps, and what the dispatch of a task costs.
+// Runs the runtime on emulated devices: processes, store, rings and words are real; computations
+// take the time of the published workloads and touch no data (docs/design/emulated-device.md).
+// Compares the run with the simulator for the same plan: bubble, busy time of asynchronous steps,
+// and the cost of dispatching a task.
 //
 //   emulated_schedules [--model 1.7b|8b|32b|all] [--steps N] [--warm-up N] [--scale F] [--mode sync|async|all]
 //       [--round-microbatches 8|16]
@@ -42,18 +43,19 @@ struct Options {
   std::string mode = "all";
   int num_steps = 16;
   int num_warm_up = 4;
-  double scale = 1;  // of all times
+  double scale = 1;  // factor of all times
   int round_microbatches = 8;
 };
 
-// Shared by all processes: what the model knows and no record of the protocol carries.
+// Shared by all processes: data that the model has and no record of the protocol carries.
 struct Shared {
   static constexpr std::size_t kSlots = 1024, kMicrobatches = 16;
-  // When microbatches of the last slots ended. Writer: the slot's worker, before the event that its reader waits for.
+  // The times at which microbatches of the last slots ended. Writer: the slot's worker, before the
+  // event that its reader waits for.
   std::array<std::array<std::atomic<std::int64_t>, kMicrobatches>, kSlots> end_ns;
-  // After the warm-up.
-  std::atomic<std::int64_t> num_waits;    // microbatches whose input came after their worker was free
-  std::atomic<std::int64_t> handover_ns;  // of these, from the emulated arrival to the start
+  // Counted after the warm-up.
+  std::atomic<std::int64_t> num_waits;    // microbatches whose input arrived after their worker was free
+  std::atomic<std::int64_t> handover_ns;  // sum over these, from the emulated arrival to the start
 };
 
 Shared* new_shared() {
@@ -68,7 +70,7 @@ void note(Shared& shared, const Command& command, int microbatch, const ComputeS
   const auto m = static_cast<std::size_t>(microbatch);
   shared.end_ns[slot % Shared::kSlots][m].store(span.end_ns, std::memory_order_relaxed);
   if (command.step <= static_cast<std::uint64_t>(num_warm_up)) return;
-  if (command.first_layer == 0 && command.phase == Phase::kForward) return;  // its input is the coordinator's
+  if (command.first_layer == 0 && command.phase == Phase::kForward) return;  // its input comes from the coordinator
   const std::int64_t arrival_ns =
       shared.end_ns[(slot - 1) % Shared::kSlots][m].load(std::memory_order_relaxed) + hop_ns;
   if (arrival_ns <= span.free_ns) return;
@@ -76,7 +78,7 @@ void note(Shared& shared, const Command& command, int microbatch, const ComputeS
   shared.handover_ns.fetch_add(span.start_ns - arrival_ns, std::memory_order_relaxed);
 }
 
-constexpr std::int64_t kTokens = 4 * 2048, kWidth = 2048;  // an activation of 32 MiB, which nobody touches
+constexpr std::int64_t kTokens = 4 * 2048, kWidth = 2048;  // an activation of 32 MiB, which no process touches
 
 TensorDesc activation() {
   TensorDesc desc{.dtype = DType::kBFloat16, .rank = 2};
@@ -102,7 +104,7 @@ std::unique_ptr<Store> make_store(const Workload& workload, bool asynchronous) {
   settings.is_sparse = true;
   settings.num_workers = static_cast<std::uint32_t>(workload.num_gpus);
   settings.wait_timeout_ns = 60 * kNsPerSecond;
-  // 235 million parameters a layer: sizes of which a machine with 24 GB could not hold the model.
+  // 235 million parameters per layer: a machine with 24 GB could not hold a model of this size.
   const ParameterRequest weight{.name = "w", .dtype = DType::kBFloat16, .shape = {235'000'000}};
   const std::vector<LayerRequest> layers(static_cast<std::size_t>(workload.num_layers()) + 1,
                                          LayerRequest{.name = "emulated", .parameters = {weight}});
@@ -177,7 +179,7 @@ MeasuredSteps measure(const Workload& workload, const Plan& plan, bool asynchron
 
 void print_row(const test::GoldenModel& model, bool asynchronous, const Options& options) {
   Workload workload = model.workload;
-  workload.fused_waits = true;  // as the runtime does it
+  workload.fused_waits = true;  // as in the runtime
   workload.round_microbatches = options.round_microbatches;
   Plan plan = test::golden_plan(model);
   const std::vector<StageWork> stages = stage_works(workload, plan);

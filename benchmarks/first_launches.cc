@@ -15,8 +15,9 @@ namespace {
 
 constexpr std::int64_t kLaunchTimeoutNs = 60 * kNsPerSecond;
 
-// A stream that waits for a word of pinned memory. The caller writes it, or a thread that has waited long enough for
-// that: it makes no call of the driver, which may be what holds the caller up.
+// A stream that waits for a word of pinned memory. The caller writes the word, or a watchdog thread
+// if that takes too long. The watchdog makes no call of the driver, since such a call may be what
+// blocks the caller.
 class ShutStream {
  public:
   ShutStream(const CudaContext& context, double watch_s)
@@ -47,7 +48,7 @@ class ShutStream {
       word_->publish_quietly(value_);
     });
   }
-  // Whether the watchdog had to do it before.
+  // Writes the word. Returns whether the watchdog had to write it earlier.
   [[nodiscard]] bool let_go() {
     const bool was_late = end_watch();
     if (!queue_.drain(kLaunchTimeoutNs))
@@ -66,11 +67,11 @@ class ShutStream {
   const CudaContext& context_;
   const std::int64_t watch_ns_;
   const CudaQueue queue_;
-  SequenceWord* word_ = nullptr;  // writer: the watchdog. What the stream waits for
+  SequenceWord* word_ = nullptr;  // writer: the watchdog. The word that the stream waits for
   CUdeviceptr address_ = 0;
-  SequenceWord ended_{};     // writer: the caller. What was launched has ended
-  std::uint64_t value_ = 0;  // of both words; the caller's, while there is no watchdog
-  bool was_late_ = false;    // the watchdog's
+  SequenceWord ended_{};     // writer: the caller. Set when the launch has ended
+  std::uint64_t value_ = 0;  // of both words; belongs to the caller while there is no watchdog
+  bool was_late_ = false;    // belongs to the watchdog while there is one
   std::thread watchdog_;
 };
 

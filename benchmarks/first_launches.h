@@ -1,7 +1,7 @@
 // benchmarks/first_launches.h
-// Times what a process launches for the first time, and once more, while a stream beside it waits for something that
-// has not happened: whether the driver waits for that stream before it loads a kernel or makes a handle. Of
-// gpu_first_launches.cc, which says what is measured.
+// Times what a process launches for the first time, and again, while another stream waits for a
+// word that is not written yet. This shows whether the driver waits for that stream before it loads
+// a kernel or makes a handle. Part of gpu_first_launches.cc, which describes what is measured.
 #pragma once
 
 #include <functional>
@@ -20,14 +20,15 @@ struct FirstLaunch {
 struct FirstLaunchTime {
   std::string what{};
   double first_ms = 0;       // from the call to the end of what was launched
-  double again_ms = 0;       // the same once more
-  bool was_held_up = false;  // the first did not end before the watchdog let the other stream go
+  double again_ms = 0;       // the same for the second launch
+  bool was_held_up = false;  // the first launch did not end before the watchdog released the other stream
   bool was_held_up_again = false;
 };
 
-// In this process, in this order. With `watch_s` another stream waits for a word during each launch, until that has
-// ended or a watchdog writes the word after so many seconds; with 0 there is no such stream. Throws rp::Error:
-// kNoResource where streams cannot wait for words, kHang if a launch does not end within a minute after it was let go.
+// Times the launches in this process, in this order. If `watch_s` is positive, another stream waits
+// for a word during each launch, until the launch has ended or a watchdog writes the word after
+// that many seconds; if it is 0, there is no such stream. Throws rp::Error: kNoResource if streams
+// cannot wait for words, kHang if a launch does not end within a minute after the release.
 [[nodiscard]] std::vector<FirstLaunchTime> time_first_launches(const CudaContext& context,
                                                                const std::vector<FirstLaunch>& launches,
                                                                double watch_s);

@@ -1,7 +1,8 @@
-// What the first touch of a host store costs: the store is created and populated, as before the first step of a run,
-// with 1, 2, ... threads in turns. And what a first use by page faults costs, one thread, as without that.
+// Measures the first touch of a host store. The store is created and populated, as before the first
+// step of a run, with 1, 2, ... threads in turns. Also measures a first use by page faults in one
+// thread, as it would be without populating.
 //
-//   first_touch [--gib N] [--rounds N] [--store shm|memfd]      (defaults: 16 GiB, 3 rounds, what a run would take)
+//   first_touch [--gib N] [--rounds N] [--store shm|memfd]     (defaults: 16 GiB, 3 rounds, the store that a run uses)
 #include <algorithm>
 #include <cstdio>
 #include <string>
@@ -20,7 +21,7 @@
 namespace rp {
 namespace {
 
-// A model of one bf16 matrix a layer, 16 bytes a parameter.
+// Returns the catalogue of a model with one bf16 matrix per layer and 16 bytes per parameter.
 Catalogue catalogue_of(std::uint64_t store_bytes) {
   constexpr std::uint64_t kBytesPerParameter = 16;
   constexpr std::int64_t kLayers = 16;
@@ -40,7 +41,7 @@ struct Figures {
 
 double seconds_since(std::int64_t start_ns) { return static_cast<double>(now_ns() - start_ns) / 1e9; }
 
-// A byte of each page, in one thread.
+// Touches a byte of each page, in one thread.
 void fault_in(Store& store, const Catalogue& catalogue) {
   constexpr std::uint64_t kPage = 4096;
   const auto touch = [](std::byte* data, std::uint64_t bytes) {
@@ -51,7 +52,7 @@ void fault_in(Store& store, const Catalogue& catalogue) {
   touch(store.gradients(0), catalogue.gradient_bytes());
 }
 
-// `num_threads` 0: by page faults.
+// `num_threads`: 0 for page faults.
 Figures measure(const StoreSettings& settings, const Catalogue& catalogue, int num_threads) {
   const std::int64_t start_ns = now_ns();
   const auto store = Store::create(settings, catalogue);

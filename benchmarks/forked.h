@@ -1,6 +1,6 @@
 // benchmarks/forked.h
-// A part of a measuring program in a process of its own: CUDA must not be used before a fork, and a process that hangs
-// in the driver can only be killed.
+// Runs a part of a measuring program in a process of its own, since CUDA must not be used before a
+// fork, and a process that hangs in the driver can only be killed.
 #pragma once
 
 #include <sys/prctl.h>
@@ -18,8 +18,9 @@
 
 namespace rp {
 
-// A child that runs a function and exits with 0, or with the code of what it threw. Killed at the end if it is still
-// there, and by the kernel when the thread ends that made it. Move-only.
+// A child process that runs a function and exits with 0, or with the exit code of the error that
+// the function threw. The destructor kills it if it still runs; the kernel kills it if the thread
+// that made it ends. Move-only.
 class Forked {
  public:
   template <typename Body>
@@ -29,7 +30,7 @@ class Forked {
     if (pid_ < 0) throw Error(ExitCode::kNoResource, "cannot start a process; look at ulimit -u");
     if (pid_ > 0) return;
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) _exit(1);  // it died before the line above
+    if (getppid() != parent) _exit(1);  // the parent died before prctl()
     int code = 0;
     try {
       body();
@@ -47,7 +48,7 @@ class Forked {
   Forked& operator=(Forked&&) = delete;
   ~Forked() { kill(); }
 
-  // Returns when it is gone.
+  // Kills the child and returns when it has ended.
   void kill() {
     if (pid_ <= 0) return;
     (void)::kill(pid_, SIGKILL);
@@ -55,7 +56,8 @@ class Forked {
     pid_ = -1;
   }
 
-  // Its exit code; killed when the deadline passes: then kHang's. 128 and the signal for one that a signal ended.
+  // Waits for the child and returns its exit code; 128 plus the signal if a signal ended it. If the
+  // deadline passes, kills it and returns kHang.
   [[nodiscard]] int join(const Deadline& deadline) {
     int status = 0;
     while (waitpid(pid_, &status, WNOHANG) == 0) {

@@ -1,8 +1,9 @@
-// Steps over one long sequence with frozen matrices, and what they took of a GPU's memory:
+// Measures steps over one long sequence with frozen matrices, and the GPU memory that they need:
 //   rp-launch --gpus 0, --gpu-memory 24G frozen_step --model DIR --sequence-length T [--steps S]
-// Only norms are trained, in bf16, with recompute by layer. Gradients pass through all layers, as they do beside LoRA's
-// pairs, and the host holds 2 bytes a parameter instead of 16, so that models are measured whose trained store would
-// not fit. What a GPU holds of gradients of weights is missing: docs/design/cuda.md says how much that is.
+// Only norms are trained, in bf16, with recompute by layer. Gradients pass through all layers, as
+// with LoRA's pairs, and the host holds 2 bytes per parameter instead of 16, so that models can be
+// measured whose trained store would not fit. The memory for gradients of weights on the GPU is
+// missing: docs/design/cuda.md says how much that is.
 #include <roundpipe/roundpipe.h>
 
 #include <chrono>
@@ -35,8 +36,9 @@ Settings parse(int argc, char** argv) {
   return settings;
 }
 
-// The model with everything but its norms frozen. Its weights are not read, which takes long: norms are 1, all else is
-// 0, and the loss is that of a guess. What memory is taken does not depend on them.
+// Returns the model with everything except its norms frozen. Its weights are not read, since that
+// takes long: norms are 1, all other weights are 0, and the loss is that of a guess. The memory
+// that is needed does not depend on them.
 rp::Model with_frozen_matrices(const rp::Model& whole) {
   rp::Model model;
   model.set_dtype(whole.dtype()).set_check(whole.check());
@@ -56,7 +58,7 @@ rp::Model with_frozen_matrices(const rp::Model& whole) {
   return model;
 }
 
-// A line of JSON; the limit is 0 without a GPU.
+// Prints a line of JSON; the limit is 0 without a GPU.
 void print(const Settings& settings, const rp::models::ModelInfo& info, double loss, double seconds,
            const rp::Session& session) {
   rp::WorkerMemoryUse most;

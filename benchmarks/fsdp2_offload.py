@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Tokens a second of PyTorch's FSDP2 (fully_shard) with parameters, gradients and optimizer state on the CPU, on one GPU: the same
-shape, batch and precision as `train` has in scripts/gpu-check.sh. fp32 weights that it computes with in bf16, activation
-checkpointing by decoder layer, fused AdamW on the CPU; the whole batch as microbatches with gradients added up. The median of the steps
-but the first two. Prints a line of JSON. Exit code 69: no GPU, or a torch without FSDP2.
+"""Measures the tokens/s of PyTorch's FSDP2 (fully_shard) on one GPU, with parameters, gradients and optimizer state on the CPU.
+
+Shape, batch and precision are those of `train` in scripts/gpu-check.sh. The weights are fp32 and computed with in bf16; activation
+checkpointing by decoder layer; fused AdamW on the CPU; the whole batch as microbatches whose gradients are added up. Takes the median of
+the steps except the first two. Prints a line of JSON. Exit code 69: no GPU, or a torch without FSDP2.
 """
 import json
 import os

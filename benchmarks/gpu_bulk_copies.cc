@@ -1,13 +1,15 @@
-// How long copies over registered memory are best cut, and what they cost others: copies to and from the GPU in pieces
-// of 2, 4, 8 and 16 MiB, of which 2, 3, 4 or 6 are under way at once, one direction alone and both at once, without and
-// with the host functions of a trace, each beside the same copy uncut. The next piece is enqueued when a host function
-// has reported that an earlier one is done, as a worker does it (docs/design/transfers.md). Then what 16 MiB to the GPU
-// and 4 KiB from it take beside no other traffic, beside pieces of 4 MiB of which 2 are under way, and beside copies
-// that are not cut.
+// Measures how long copies over registered memory are best cut, and how much they delay other
+// copies. Copies to and from the GPU are made in pieces of 2, 4, 8 and 16 MiB, of which 2, 3, 4 or
+// 6 are under way at a time, in one direction alone and in both, without and with the host
+// functions of a trace. Each is compared with the same copy uncut. The next piece is enqueued when
+// a host function has reported that an earlier one has ended, as a worker does
+// (docs/design/transfers.md). Then 16 MiB to the GPU and 4 KiB from it are timed: without other
+// traffic, during copies in pieces of 4 MiB of which 2 are under way, and during copies that are
+// not cut.
 //
-// Prints a line of JSON each. Exit code 69 without a GPU.
+// Prints a line of JSON for each. Exit code 69 without a GPU.
 //
-//   gpu_bulk_copies [--mib N]     (default: 256 MiB a copy)
+//   gpu_bulk_copies [--mib N]     (default: 256 MiB per copy)
 #include <cstdlib>
 #include <iostream>
 #include <string>
@@ -52,7 +54,8 @@ int measure(const std::vector<std::string>& arguments) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // As rp-launch does: a stream that waits must not hold up another in the same hardware queue.
+  // As rp-launch does, so that a stream that waits does not hold up another one in the same
+  // hardware queue.
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   return rp::run_program("gpu_bulk_copies", [&] { return measure({argv + 1, argv + argc}); });
 }

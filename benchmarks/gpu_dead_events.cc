@@ -1,12 +1,13 @@
-// What becomes of waits for a process that is killed. One process makes a CUDA IPC event, enqueues seconds of work and
-// records the event behind it (or does not; or has the GPU write a word of registered memory behind it, by
-// cuStreamWriteValue64); another one opens the event, and the first gets SIGKILL, before the work is done or after.
-// Tried are cuEventQuery before and after the death, a cuStreamWaitEvent (of words cuStreamWaitValue64) that was
-// enqueued before and one that is after, and cuEventSynchronize; each is watched for some seconds and then counts as
-// blocked. Every case has two processes of its own.
+// Tries what happens to waits for a process that is killed. One process makes a CUDA IPC event,
+// enqueues seconds of work and records the event after it (or does not; or lets the GPU write a
+// word of registered memory after it, by cuStreamWriteValue64). Another process opens the event,
+// and the first one gets SIGKILL before or after the work has ended. The following are tried:
+// cuEventQuery before and after the death, a cuStreamWaitEvent (for words cuStreamWaitValue64) that
+// was enqueued before the death and one after it, and cuEventSynchronize. Each is watched for some
+// seconds and then counts as blocked. Every case has two processes of its own.
 //
-// Prints a line of JSON for each case, with the driver's version (of CUDA, 13000 for 13.0). Exit code 69 without a GPU.
-// What it means for the protocol: docs/design/signals.md.
+// Prints a line of JSON for each case, with the driver's version (of CUDA: 13000 for 13.0). Exit
+// code 69 without a GPU. What it means for the protocol: docs/design/signals.md.
 //
 //   gpu_dead_events
 #include <unistd.h>
@@ -23,7 +24,8 @@
 
 namespace {
 
-// In a process of its own, as this one must not use CUDA; it says what is missing where there is no GPU.
+// Runs in a process of its own, since this one must not use CUDA. Reports what is missing if there
+// is no GPU.
 int driver_version(int& version) {
   int pipe_ends[2];
   if (pipe(pipe_ends) != 0) throw rp::Error(rp::ExitCode::kNoResource, "no pipe; look at ulimit -n");
@@ -53,7 +55,8 @@ int try_all(int argc) {
 }  // namespace
 
 int main(int argc, char**) {
-  // As rp-launch does: a stream that waits must not hold up another in the same hardware queue.
+  // As rp-launch does, so that a stream that waits does not hold up another one in the same
+  // hardware queue.
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   return rp::run_program("gpu_dead_events", [&] { return try_all(argc); });
 }

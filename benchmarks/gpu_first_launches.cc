@@ -1,9 +1,9 @@
-// What the first launch of each of our kernels takes, and that of cuBLAS: its handle and a product. Each is launched
-// first and then again, in a process of its own in which no other stream has work, and in one in which a stream waits
-// for a word that is not written yet, as workers' streams do. If the driver waits for that stream before it loads a
-// kernel, the launch is held up until a watchdog writes the word.
+// Measures the first launch of each of our kernels and of cuBLAS (its handle and a product). Each
+// is launched twice, in a process in which no other stream has work, and in one in which a stream
+// waits for a word that is not written yet, as workers' streams do. If the driver waits for that
+// stream before it loads a kernel, the launch is held up until a watchdog writes the word.
 //
-// Prints a line of JSON each. Exit code 69 without a GPU.
+// Prints a line of JSON for each. Exit code 69 without a GPU.
 //
 //   gpu_first_launches [--watch SECONDS]     (default: 1.5)
 #include <cstdlib>
@@ -32,7 +32,8 @@ void check_blas(int status, const char* what) {
   if (status != 0) throw rp::Error(rp::ExitCode::kUserError, rp::cat("cuBLAS: ", what, " gave ", status));
 }
 
-// A handle and a product. It stays: giving it back is not what is measured.
+// Makes a handle and computes a product. The handle is not destroyed, since that is not to be
+// measured.
 rp::FirstLaunch product(const rp::Cublas& cublas, void* handle, CUdeviceptr data) {
   return {"cuBLAS product", [&cublas, handle, data](CUstream stream) {
             const float one = 1, zero = 0;
@@ -91,7 +92,8 @@ int measure(const std::vector<std::string>& arguments) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // As rp-launch does: a stream that waits must not hold up another in the same hardware queue.
+  // As rp-launch does, so that a stream that waits does not hold up another one in the same
+  // hardware queue.
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   return rp::run_program("gpu_first_launches", [&] { return measure({argv + 1, argv + argc}); });
 }

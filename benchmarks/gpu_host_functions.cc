@@ -1,6 +1,6 @@
-// What a worker's host functions cost, by which the GPU's progress is reported to the host (cuda/host_calls.h): from
-// the driver's call to the function's first line on an idle stream, and how many the driver calls in a second on one
-// stream and in turns on ten.
+// Measures the host functions by which the GPU's progress is reported to the host
+// (cuda/host_calls.h): the time from the driver's call to the function's first line on an idle
+// stream, and how many the driver calls per second on one stream and on ten streams in turns.
 //
 // Prints a line of JSON. Exit code 69 without a GPU.
 //
@@ -32,7 +32,7 @@ int measure(int argc) {
 }  // namespace
 
 int main(int argc, char**) {
-  // As rp-launch does: streams that share a hardware queue would wait for each other.
+  // As rp-launch does, since streams that share a hardware queue would wait for each other.
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   return rp::run_program("gpu_host_functions", [&] { return measure(argc); });
 }

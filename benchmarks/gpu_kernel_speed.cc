@@ -1,10 +1,10 @@
-// What our kernels (kernels/cuda) reach of the GPU's memory bandwidth: GB/s of the bytes that a call must read and
-// write, in bf16 with the sizes of a 1.7B-shaped model, for 2,048, 16,384 and 73,728 tokens. The loss is computed of
-// 2,048 rows at a time, as the models do it. Calls follow each other on the same arguments, so what fits into the GPU's
-// cache comes from there.
+// Measures how much of the GPU's memory bandwidth our kernels (kernels/cuda) reach: GB/s of the
+// bytes that a call must read and write, in bf16 with the sizes of a 1.7B-shaped model, for 2,048,
+// 16,384 and 73,728 tokens. The loss is computed for 2,048 rows at a time, as the models do. All
+// calls use the same arguments, so data that fits into the GPU's cache comes from there.
 //
-// Prints a line of JSON for each. Exit code 69 without a GPU, or where its memory is too small for the next number of
-// tokens.
+// Prints a line of JSON for each. Exit code 69 without a GPU, or if its memory is too small for the
+// next number of tokens.
 //
 //   gpu_kernel_speed
 #include <iostream>

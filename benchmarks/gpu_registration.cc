@@ -1,7 +1,9 @@
-// What it takes to register a host store with the driver, as workers do: a shared mapping in pieces of 256 MiB, one
-// half of it writable, the other read-only, by 1, 2, 4 and 8 processes at once. Attempts that fail are counted and made
-// again, since the driver may refuse pages that the kernel just moves. Meanwhile each process launches kernels, copies
-// pages and maps memory in another thread: the longest of each, beside the longest of the half second before.
+// Measures the registration of a host store with the driver as workers do it: a shared mapping in
+// pieces of 256 MiB, one half of it writable, the other read-only, by 1, 2, 4 and 8 processes at
+// the same time. Attempts that fail are counted and repeated, since the driver may refuse pages
+// that the kernel is moving. At the same time another thread of each process launches kernels,
+// copies pages and maps memory. The longest call of each kind is compared with the longest one in
+// the half second before.
 //
 // Prints a line of JSON for each number of processes. Exit code 69 without a GPU.
 //

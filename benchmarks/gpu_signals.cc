@@ -1,11 +1,12 @@
-// Which way of waiting for another process's GPU work is the fastest (docs/design/signals.md): two processes on one
-// GPU; one downloads 8 MiB into the host store and signals, the other waits and uploads them. Latency: from a host
-// function behind the download to one before the upload, both in a second stream beside (their own delays cancel out,
-// but for their jitter); by host functions and futexes (`host`), stream memory operations (`words`) and CUDA IPC events
-// (`events`). `polling`: bandwidth of uploads while another stream waits for a word of the host's memory, beside that
-// without, in turns.
+// Compares the ways of waiting for another process's GPU work (docs/design/signals.md). Two
+// processes use one GPU: one downloads 8 MiB into the host store and signals, the other waits and
+// uploads them. The latency is the time from a host function after the download to one before the
+// upload. Both run in a second stream in parallel, so their own delays cancel out, except for their
+// jitter. The ways are host functions and futexes (`host`), stream memory operations (`words`) and
+// CUDA IPC events (`events`). `polling`: the bandwidth of uploads while another stream waits for a
+// word of the host's memory, and without that, in turns.
 //
-// Prints a line of JSON each. Exit code 69 without a GPU.
+// Prints a line of JSON for each. Exit code 69 without a GPU.
 //
 //   gpu_signals [--rounds N] [--mib N]     (defaults: 400 downloads, of 8 MiB)
 #include <algorithm>
@@ -53,7 +54,7 @@ void print_polling() {
 
 int measure(const std::vector<std::string>& arguments) {
   const rp::SignalSettings settings = settings_of(arguments);
-  // First, in a process of its own: it says what is missing where there is no GPU.
+  // This runs first, in a process of its own, and reports what is missing if there is no GPU.
   if (const int code = rp::Forked(print_polling).join(rp::Deadline::after_seconds(settings.timeout_s)); code != 0)
     return code;
   using rp::SignalKind;
@@ -72,7 +73,8 @@ int measure(const std::vector<std::string>& arguments) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // As rp-launch does: a stream that waits must not hold up another in the same hardware queue.
+  // As rp-launch does, so that a stream that waits does not hold up another one in the same
+  // hardware queue.
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   return rp::run_program("gpu_signals", [&] { return measure({argv + 1, argv + argc}); });
 }

@@ -1,10 +1,12 @@
-// How fast a GPU copies to and from the host store: to it from parameters, from it to gradients, over mappings that are
-// registered as a worker registers them (cuda/pinned_store.h) and in its pieces of 4 MiB (cuda/cuda_stream.h), one
-// direction alone and both at once; beside plain pinned memory (cuMemHostAlloc, one cuMemcpyAsync), and through the
-// pinned buffer that unregistered memory is copied through. The kinds take turns; medians by events of the GPU.
+// Measures how fast a GPU copies to and from the host store: from parameters to the GPU and from
+// the GPU to gradients, over mappings that are registered as a worker registers them
+// (cuda/pinned_store.h) and in its pieces of 4 MiB (cuda/cuda_stream.h), in one direction alone and
+// in both. For comparison it measures plain pinned memory (cuMemHostAlloc, one cuMemcpyAsync), and
+// copies through the pinned buffer that is used for unregistered memory. The kinds take turns; the
+// figures are medians by events of the GPU.
 //
-// Prints a line of JSON each; `ratio` is the store's share of plain pinned memory's bandwidth: 0.95 or more is the bar
-// of docs/gpu-status.md. Exit code 69 without a GPU.
+// Prints a line of JSON for each. `ratio` is the store's share of plain pinned memory's bandwidth;
+// docs/gpu-status.md requires 0.95 or more. Exit code 69 without a GPU.
 //
 //   gpu_store_bandwidth [--mib N] [--rounds N] [--store shm|memfd]     (defaults: 512 MiB, 9 rounds, the best store)
 #include <cstdlib>

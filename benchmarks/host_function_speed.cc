@@ -27,7 +27,8 @@ void drain(const CudaQueue& queue) {
 }
 
 double latency_us(const CudaContext& context, const CudaQueue& queue) {
-  static std::atomic<std::int64_t> called_ns{0};  // one that is called after the deadline writes to it all the same
+  // Static: a function that is called after the deadline still writes to it.
+  static std::atomic<std::int64_t> called_ns{0};
   called_ns.store(0);
   const std::int64_t begin = now_ns();
   enqueue(context, queue, stamp, &called_ns);
@@ -60,7 +61,7 @@ HostFunctionSpeed measure_host_functions(const CudaContext& context, const HostF
   HostFunctionSpeed speed;
   for (int i = 0; i < settings.num_latencies + 1; ++i) {
     const double us = latency_us(context, one.front());
-    if (i > 0) speed.latencies_us.push_back(us);  // the first one makes the driver's thread
+    if (i > 0) speed.latencies_us.push_back(us);  // the first call creates the driver's thread
   }
   std::sort(speed.latencies_us.begin(), speed.latencies_us.end());
   speed.calls_per_s_on_one = calls_per_s(context, one, settings.calls_of_each);

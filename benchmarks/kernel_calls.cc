@@ -20,10 +20,10 @@ constexpr DType kElement = DType::kBFloat16;
 constexpr std::int64_t kElementBytes = 2;
 constexpr std::uint64_t kAlignment = 256;
 constexpr std::int64_t kCallTimeoutNs = 60 * kNsPerSecond;
-constexpr unsigned char kPattern = 0x3c;  // of each byte: 0.0115 in bf16 and in fp32
+constexpr unsigned char kPattern = 0x3c;  // the value of each byte: 0.0115 in bf16 and in fp32
 
-// Hands out parts of one allocation of the GPU's memory, from its begin on. Over the address 0 it finds how large the
-// allocation must be.
+// Assigns parts of one allocation of the GPU's memory, from its beginning on. With base address 0
+// it computes how large the allocation must be.
 class Layout {
  public:
   explicit Layout(CUdeviceptr base) : begin_(base), at_(base) {}
@@ -39,7 +39,8 @@ class Layout {
   [[nodiscard]] T* array(std::int64_t count) {
     return static_cast<T*>(take(count * static_cast<std::int64_t>(sizeof(T))));
   }
-  // The next call's arguments may lie where the last one's do: behind what is kept.
+  // The next call's arguments may use the same memory as the last one's, after the part that is
+  // kept.
   void keep() { kept_ = at_; }
   void next_call() { at_ = kept_; }
   [[nodiscard]] std::uint64_t bytes() const { return end_ - begin_; }
@@ -51,7 +52,7 @@ class Layout {
   CUdeviceptr end_ = 0;
 };
 
-// What fill() writes, at the begin of the allocation.
+// The inputs that fill() writes, at the beginning of the allocation.
 struct Inputs {
   Inputs(Layout& layout, const KernelSizes& sizes)
       : ids(layout.array<std::int64_t>(sizes.tokens)),
@@ -71,14 +72,14 @@ struct Inputs {
   models::ExpertRows experts;
 };
 
-// Rows of each expert.
+// Returns the number of rows of each expert.
 std::vector<std::int64_t> even_counts(const KernelSizes& sizes) {
   std::vector<std::int64_t> counts(static_cast<std::size_t>(sizes.experts), sizes.tokens / sizes.experts);
   counts.back() += sizes.tokens % sizes.experts;
   return counts;
 }
 
-// A random token for each place, the same for the same sizes.
+// Returns a random token for each place, always the same for the same sizes.
 std::vector<std::int64_t> random_ids(const KernelSizes& sizes) {
   std::mt19937_64 random(1);
   std::vector<std::int64_t> ids(static_cast<std::size_t>(sizes.tokens));
@@ -259,7 +260,7 @@ Calls make_calls(const GpuKernels& table, const KernelSizes& sizes, Layout& layo
   return calls;
 }
 
-// Memory that the driver copies from.
+// Pinned memory from which the driver copies.
 class PinnedCopy {
  public:
   PinnedCopy(const CudaContext& context, std::uint64_t bytes) : context_(context) {
@@ -338,7 +339,7 @@ std::vector<KernelSpeed> measure_kernels(const CudaContext& context, const GpuKe
   std::vector<KernelSpeed> speeds;
   for (const KernelCalls::Call& call : calls.calls()) {
     std::vector<double> us;
-    for (int round = -1; round < rounds; ++round) {  // the first one loads the kernel
+    for (int round = -1; round < rounds; ++round) {  // the first round loads the kernel
       context.check(context.driver().event_record(begin.get(), queue.get()), "recording an event");
       for (int i = 0; i < num_calls; ++i) call.enqueue(queue.get());
       context.check(context.driver().event_record(end.get(), queue.get()), "recording an event");

@@ -1,9 +1,9 @@
 // benchmarks/kernel_calls.h
-// Calls each kernel of a table (kernels/gpu_kernels.h) with arguments of a 1.7B-shaped model, for programs that time
-// launches, and says how many bytes a call must read and write.
+// Calls each kernel of a table (kernels/gpu_kernels.h) with arguments of a 1.7B-shaped model, for
+// programs that time launches, and reports how many bytes a call must read and write.
 //
-// Owns the GPU's memory of the arguments, which the calls share: one at a time is meant to run. The context must
-// outlive it.
+// Owns the GPU memory of the arguments. All calls share it, so they must run one at a time. The
+// context must outlive it.
 #pragma once
 
 #include <cstdint>
@@ -24,20 +24,20 @@ struct KernelSizes {
   std::int64_t head_size = 128;
   std::int64_t vocabulary = 151936;
   std::int64_t max_logit_rows = 2048;  // the loss is computed in chunks of tokens
-  std::int64_t experts = 128;          // of a mixture whose tokens go to one expert each, evenly
+  std::int64_t experts = 128;          // of a mixture whose tokens are spread evenly, one expert for each token
   std::int64_t expert_size = 768;
 };
 
 class KernelCalls {
  public:
   struct Call {
-    std::string kernel;       // the table's member
-    std::uint64_t bytes = 0;  // of its arguments, each counted once; scratch memory is not
+    std::string kernel;       // the name of the table's member
+    std::uint64_t bytes = 0;  // of its arguments, each counted once, without scratch memory
     std::function<void(CUstream)> enqueue;
   };
 
-  // In bf16, where a kernel has formats. Throws rp::Error (kNoResource) if the GPU's memory is too small for these
-  // sizes.
+  // Uses bf16 if a kernel supports several formats. Throws rp::Error (kNoResource) if the GPU's
+  // memory is too small for these sizes.
   KernelCalls(const CudaContext& context, const models::GpuKernels& table, const KernelSizes& sizes);
   ~KernelCalls();
   KernelCalls(const KernelCalls&) = delete;
@@ -55,7 +55,7 @@ class KernelCalls {
   std::uint64_t bytes_ = 0;
 };
 
-// GB/s of a call of each kernel, by the GPU's events over calls that follow each other.
+// The speed of a kernel's calls, by the GPU's events over consecutive calls.
 struct KernelSpeed {
   std::string kernel{};
   double us = 0;

@@ -1,5 +1,5 @@
 // benchmarks/libtorch_adamw.h
-// LibTorch's fused AdamW and its two casts, to be timed beside ours.
+// Calls LibTorch's fused AdamW and its two casts, for comparison with ours.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ struct AdamWArrays {
   std::uint16_t* working = nullptr;  // bf16
 };
 
-// One step with `num_threads` threads.
+// Takes one step with `num_threads` threads.
 void libtorch_adamw(const AdamWArrays& arrays, int num_threads);
 
 }  // namespace rp

@@ -1,6 +1,7 @@
-// Time of a Llama training step on the CPU, layer by layer as a worker runs it (forward, then per layer recompute and
-// backward), by kind of layer; the least time of several steps, because the machine may have other work. Shapes of
-// SmolLM2-135M; weights are random. Without optimizer and transfers.
+// Measures a Llama training step on the CPU, layer by layer as a worker runs it (forward, then
+// recompute and backward for each layer), by kind of layer. The figure is the shortest time of
+// several steps, since the machine may have other work. Shapes of SmolLM2-135M, random weights,
+// without optimizer and transfers.
 //   llama_layers [--threads N] [--batch B] [--length T] [--microbatches M] [--steps S] [--fp32] [--chunk TOKENS]
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -69,7 +70,7 @@ class Model {
     }
   }
 
-  // One microbatch; returns its loss.
+  // Runs one microbatch; returns its loss.
   double run(const at::Tensor& ids, const rp::Tensors& arguments, std::int64_t chunk_tokens) {
     std::vector<rp::Tensors> inputs = {{ids}};
     {

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""LoRA on the Jargon File, by `train` and by peft with torch.optim.AdamW: from one adapter, on the same batches, with the same learning rates.
+"""Trains LoRA on the Jargon File by `train` and by peft with torch.optim.AdamW: from the same adapter, on the same batches, with the same
+learning rates.
 
-Makes what it needs in PLACE: the sample model, the data, of which every twentieth entry is kept for the evaluation, and the adapter that both
-begin with. Then trains twice and evaluates before and after on the entries that neither has seen, both adapters by transformers and peft.
-Both have bf16 weights; peft keeps its pairs in fp32, as it does by default. Exit code 1 if the loss falls less than with peft, beyond what
-one rounding or another makes of it (--tolerance).
+Makes the files that it needs in PLACE: the sample model, the data, of which every twentieth entry is kept for the evaluation, and the
+adapter with which both begin. Then trains both and evaluates both adapters before and after by transformers and peft, on the entries that
+neither has seen. Both have bf16 weights; peft keeps its pairs in fp32, as it does by default. Exit code 1 if the loss falls less than with
+peft, by more than differences of rounding can explain (--tolerance).
 """
 import argparse
 import json
@@ -38,7 +39,7 @@ def make_inputs(place):
 
 
 def read_rows(path):
-    """Of each document what `train` makes of it (train/data/sequences.h): at most LENGTH tokens, and as many labels, which are the next tokens."""
+    """Returns what `train` makes of each document (train/data/sequences.h): at most LENGTH tokens, and as many labels, which are the next tokens."""
     raw = path.read_bytes()
     documents, tokens = struct.unpack_from("<QQ", raw, 24)
     ends, ids, mask = array("Q"), array("I"), raw[-tokens:]
@@ -54,7 +55,7 @@ def read_rows(path):
 
 
 def shuffled(count, seed, stream):
-    """train/data/shuffle.h: Fisher-Yates over xoshiro256**, seeded by splitmix64."""
+    """Shuffles as train/data/shuffle.h does: Fisher-Yates over xoshiro256**, seeded by splitmix64."""
     def split(state):
         state = (state + 0x9E3779B97F4A7C15) & MASK64
         z = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & MASK64
@@ -130,7 +131,7 @@ def summed_loss(model, ids, labels):
 
 
 def evaluate(place, adapter):
-    """The mean loss of a token of the kept entries."""
+    """Returns the mean loss per token of the kept entries."""
     import torch
 
     model, rows = with_adapter(place, adapter).eval(), read_rows(place / "kept.tokens")
@@ -156,7 +157,7 @@ def train_ours(arguments):
 
 
 def train_peft(arguments, metrics):
-    """The same steps, whose learning rates are those of `metrics`. Gives the losses."""
+    """Takes the same steps, with the learning rates of `metrics`. Returns the losses."""
     import torch
 
     rows = read_rows(arguments.place / "trained.tokens")
@@ -189,7 +190,7 @@ def main():
     parser.add_argument("--place", type=Path, default=Path("run/lora-jargon"), help="(default: %(default)s)")
     parser.add_argument("--bin", default="build/release/bin", help="where rp-launch and train are (default: %(default)s)")
     parser.add_argument("--steps", type=int, default=60, help="(default: %(default)s)")
-    parser.add_argument("--tolerance", type=float, default=0.01, help="share of peft's fall that ours may be less (default: %(default)s)")
+    parser.add_argument("--tolerance", type=float, default=0.01, help="by which share of peft's fall of the loss ours may be smaller (default: %(default)s)")
     arguments = parser.parse_args()
     make_inputs(arguments.place)
     make_adapter(arguments.place)

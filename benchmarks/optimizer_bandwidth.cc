@@ -1,16 +1,17 @@
 // benchmarks/optimizer_bandwidth.cc
-// How near the fused optimizer pass comes to the bandwidth of the memory, and what fusing gains.
+// Measures how near the fused optimizer pass comes to the bandwidth of the memory, and the gain of
+// fusing.
 //
 //   optimizer_bandwidth [GiB of one fp32 array, default 1] [repetitions, default 9]
 //
-// Needs 5 GiB of memory for arrays of 1 GiB. Beside each other, with the same threads on the same arrays:
-//   triad         a[i] += s * b[i] in fp32: 12 bytes an element
-//   fused         the product's pass with each instruction set of this machine: 28 bytes a parameter
+// Needs 5 GiB of memory for arrays of 1 GiB. With the same threads on the same arrays it runs:
+//   triad         a[i] += s * b[i] in fp32: 12 bytes per element
+//   fused         the product's pass with each instruction set of this machine: 28 bytes per parameter
 //   three passes  gradient cast to fp32, fp32 update, weight cast to bf16: 40 bytes, or 46 with ordinary stores, which
-//                 read what they overwrite. The update is the product's own loop, prefetch included.
+//                 read the data that they overwrite. The update is the product's own loop, including prefetch.
 //   LibTorch      its _fused_adamw_ and two copy_(), 46 bytes; not in a build without LibTorch
-// In every repetition each of them runs once, one after the other, so that a busy machine slows all alike. Times are
-// medians; ratios are medians of the ratios within a repetition.
+// In every repetition each of them runs once, one after the other, so that a busy machine slows all
+// of them alike. Times are medians; ratios are medians of the ratios within a repetition.
 #include <sys/mman.h>
 
 #if defined(__x86_64__)
@@ -44,7 +45,7 @@ namespace {
 
 constexpr std::size_t kChunkElements = 65'536;
 
-// Memory of its own pages, released at the end.
+// Memory in pages of its own, released by the destructor.
 template <typename T>
 class Pages {
  public:
@@ -121,7 +122,8 @@ RP_EVERY_INSTRUCTION_SET void cast_weights(std::uint16_t* to, const float* from,
   for (std::size_t i = 0; i < n; ++i) to[i] = bf16_from_float(from[i]);
 }
 
-// The casts with streaming stores, for a multiple of 8 finite numbers. Four at a time are fast enough for the memory.
+// The casts with streaming stores, for a multiple of 8 finite numbers. Four numbers at a time are
+// fast enough for the memory.
 #if defined(__x86_64__)
 void stream_gradient(float* to, const std::uint16_t* from, std::size_t n) {
   const __m128i zero = _mm_setzero_si128();
@@ -148,12 +150,13 @@ void stream_weights(std::uint16_t* to, const float* from, std::size_t n) {
 }
 #endif
 
-// Something to be timed: its stages one after the other, each over the whole arrays, and what it counts for.
+// A variant to be timed: its stages one after the other, each over the whole arrays, and the bytes
+// per parameter by which its bandwidth is computed.
 struct Candidate {
   std::string name;
   double bytes_per_parameter;
   std::vector<std::function<void(std::size_t begin, std::size_t end)>> stages{};
-  std::function<void(int num_threads)> whole{};  // instead: by threads of its own
+  std::function<void(int num_threads)> whole{};  // alternative to the stages: runs with threads of its own
 };
 
 const UpdateStep kStep = update_step_of(AdamW{.learning_rate = 1e-4, .weight_decay = 0.01}, 10);
@@ -195,7 +198,8 @@ Candidate three_passes(Arrays& a, const char* name, double bytes, CastGradient g
            }}};
 }
 
-// The triad first, then the fused pass of the best instruction set, then the others.
+// Returns the variants: the triad first, then the fused pass of the best instruction set, then the
+// others.
 std::vector<Candidate> candidates(Arrays& a) {
   std::vector<Candidate> all;
   all.push_back({"triad", 12, {[&a](std::size_t begin, std::size_t end) {
@@ -235,7 +239,7 @@ void compare(Arrays& a, int num_threads, int repetitions, const char* pages) {
     std::vector<double> seconds, of_triad_rate, of_fused_time;
   };
   std::vector<Measured> measured(all.size());
-  for (int r = -1; r < repetitions; ++r) {  // the first is a warm-up
+  for (int r = -1; r < repetitions; ++r) {  // the first repetition is a warm-up
     std::vector<double> seconds;
     for (const Candidate& candidate : all) seconds.push_back(seconds_of(candidate, a.n, team));
     for (std::size_t i = 0; r >= 0 && i < all.size(); ++i) {

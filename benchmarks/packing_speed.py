@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Compares the training speed of packed and of padded sequences, in turns, with 2 workers of one thread each, in tokens of text a second.
+"""Compares the training speed of packed and of padded sequences, in turns, with 2 workers of one thread each, in tokens of text per second.
 
-Padding is not counted. Prints the medians of all rounds, the first step of each run left out, and their ratio to the first row. Needs what
-scripts/quickstart.sh has made: a model and its data.
+Padding is not counted. Prints the medians of all rounds, without the first step of each run, and their ratio to the first row. Needs the
+model and the data that scripts/quickstart.sh makes.
 """
 import argparse
 import json
@@ -21,7 +21,7 @@ ROWS = {
 
 
 def tokens_per_second(place: Path, options: list) -> tuple[float, float]:
-    """Runs one training; returns its tokens a second without padding, and the share of padding."""
+    """Runs one training; returns its tokens per second without padding, and the share of padding."""
     output = place / "packing-speed"
     shutil.rmtree(output, ignore_errors=True)
     command = [ROOT / "build/release/bin/rp-launch", "--workers", 2, "train", "--model", place / "model", "--data", place / "jargon.tokens",

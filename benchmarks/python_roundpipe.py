@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Tokens a second of the Python package roundpipe (PyPI), on one GPU: an nn.Sequential of the same shape, batch and precision as
-`train` has in scripts/gpu-check.sh, by its documented calls. bf16 weights, fp32 copies in the optimizer, its own fused Adam with
-decoupled weight decay, its default recompute; the median of the steps but the first two. Prints a line of JSON. Exit code 69:
-no GPU, or roundpipe is not installed or lacks a package.
+"""Measures the tokens/s of the Python package roundpipe (PyPI) on one GPU, by its documented calls.
 
-`--prepare` takes one step of it only: the first step on a machine compiles the optimizer (with g++ and ninja), which takes half a
-minute. Where beartype is 0.23 or newer, roundpipe checks the types of its calls while it runs: carry an older one.
+The model is an nn.Sequential; shape, batch and precision are those of `train` in scripts/gpu-check.sh. bf16 weights, fp32 copies in the
+optimizer, the package's own fused Adam with decoupled weight decay, its default recompute; the median of the steps except the first two.
+Prints a line of JSON. Exit code 69: no GPU, or roundpipe is not installed or lacks a package.
+
+`--prepare` takes a single step: the first step on a machine compiles the optimizer (with g++ and ninja), which takes half a minute. With
+beartype 0.23 or newer, roundpipe checks the types of its calls while it runs, so install an older one.
 """
 import importlib.util
 import json
@@ -29,7 +30,7 @@ def main() -> int:
     parser.add_argument("--prepare", action="store_true")
     arguments = parser.parse_args()
     torch_llama.need_gpu("python_roundpipe.py")
-    # Where pip, and where `pip install --target` puts ninja, which the optimizer is compiled with.
+    # The folders in which pip and `pip install --target` put ninja, with which the optimizer is compiled.
     folders = [sysconfig.get_path("scripts"), *(str(Path(folder) / "bin") for folder in sys.path if folder)]
     os.environ["PATH"] = os.pathsep.join([*folders, os.environ.get("PATH", "")])
     try:

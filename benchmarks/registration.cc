@@ -25,10 +25,10 @@ namespace {
 constexpr std::uint64_t kPage = 4096;
 constexpr int kMaxProcesses = 16;
 
-// What the processes share; zeros from the start.
+// Memory that the processes share; zero at the start.
 struct Board {
   struct Process {
-    RegistrationFigures figures;  // writer: the process; read when it is gone
+    RegistrationFigures figures;  // writer: the process; read when it has ended
     std::atomic<int> is_ready;    // writer: the process. SYNC: release; pairs with the acquire in begin_together()
   };
   std::array<Process, kMaxProcesses> processes;
@@ -36,7 +36,7 @@ struct Board {
 
 class SharedMapping {
  public:
-  // Of the file, or of memory without one where that is -1.
+  // Maps the file, or memory without a file if `fd` is -1.
   SharedMapping(int fd, std::uint64_t bytes) : bytes_(bytes) {
     const int flags = MAP_SHARED | (fd < 0 ? MAP_ANONYMOUS : 0);
     void* const data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
@@ -54,7 +54,8 @@ class SharedMapping {
   std::byte* data_ = nullptr;
 };
 
-// As the store's where there is no /dev/shm. All of its pages are there: what is measured is to register them.
+// Makes a file as the store has where there is no /dev/shm. All of its pages are populated, since
+// only the registration is to be measured.
 UniqueFd make_store(std::uint64_t bytes) {
   UniqueFd fd(memfd_create("roundpipe-registration", MFD_CLOEXEC));
   if (!fd || ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0)
@@ -65,14 +66,14 @@ UniqueFd make_store(std::uint64_t bytes) {
   return fd;
 }
 
-// What a busy process does over and over, each call timed.
+// The calls that a busy process repeats, each of them timed.
 class BusyCalls {
  public:
   explicit BusyCalls(const CudaContext& context)
       : context_(context), queue_(context, true), arena_(context, 2 * kPage) {
     on_gpu_ = reinterpret_cast<CUdeviceptr>(arena_.allocate(kPage, MemoryUse::kInputs));
     context.check(context.driver().mem_host_alloc(&page_, kPage, CU_MEMHOSTALLOC_PORTABLE), "taking pinned memory");
-    (void)run_once({});  // modules are loaded
+    (void)run_once({});  // loads modules
   }
   ~BusyCalls() { (void)context_.driver().mem_free_host(page_); }
   BusyCalls(const BusyCalls&) = delete;
@@ -102,7 +103,7 @@ class BusyCalls {
   }
 
  private:
-  // Without a sleep, whose length would be measured as well.
+  // Waits without a sleep, whose length would be measured as well.
   void wait_for_gpu() const {
     const Deadline deadline = Deadline::after_seconds(60);
     CUresult result = CUDA_SUCCESS;
@@ -119,7 +120,8 @@ class BusyCalls {
   void* page_ = nullptr;
 };
 
-// Registers a mapping piece by piece, and counts the attempts that failed. The mapping must outlive it.
+// Registers a mapping piece by piece, and counts the attempts that failed. The mapping must outlive
+// this object.
 class Registrar {
  public:
   Registrar(const CudaContext& context, const RegistrationSettings& settings)
@@ -154,7 +156,8 @@ class Registrar {
   std::vector<std::byte*> pieces_;
 };
 
-// Returns when all processes are as far: they register at once, which is what may fail.
+// Returns when all processes have called it, so that they register at the same time, which is what
+// may fail.
 void begin_together(Board& board, int number, int num_processes, double timeout_s) {
   board.processes[static_cast<std::size_t>(number)].is_ready.store(1, std::memory_order_release);
   const Deadline deadline = Deadline::after_seconds(timeout_s);
@@ -166,7 +169,8 @@ void begin_together(Board& board, int number, int num_processes, double timeout_
   }
 }
 
-// One process: watches its own calls, first alone, then while a thread of it registers the store.
+// Runs one process: it times its own calls, first alone, then while another of its threads
+// registers the store.
 void register_and_watch(const CudaDriver& driver, int fd, int number, int num_processes,
                         const RegistrationSettings& settings, Board& board) {
   const CudaContext context = CudaContext::open(driver, "");

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""What checkpoints cost a run: the same training without any and with one every few steps, in turns.
+"""Measures the cost of checkpoints: the same training without any and with one every few steps, in turns.
 
-Prints the seconds of all steps but the first, per step, and their ratio. The losses must be the same to the last bit. Needs what
-scripts/quickstart.sh has made: a model and its data.
+Prints the seconds per step without the first step, and their ratio. The losses must be identical to the last bit. Needs the model and the
+data that scripts/quickstart.sh makes.
 """
 import argparse
 import json

@@ -23,14 +23,15 @@ namespace rp {
 namespace {
 
 constexpr int kNumWorkers = 2;
-constexpr int kWarmUp = 20;  // rounds: opening events, waking the link
+constexpr int kWarmUp = 20;  // rounds in which events are opened and the link wakes up
 constexpr int kMaxRounds = 4096;
 
-// Between the processes; zeros from the start. SYNC: each stamp is read when its process is gone.
+// Memory that the processes share; zero at the start. SYNC: each stamp is read when the process
+// that wrote it has ended.
 struct Stamps {
   std::array<std::int64_t, kMaxRounds> end_of_download;  // writer: the producer
   std::array<std::int64_t, kMaxRounds> start_of_upload;  // writer: the consumer
-  std::atomic<int> num_ready;                            // writers: both, once each
+  std::atomic<int> num_ready;                            // writers: both processes, once each
 };
 
 class SharedStamps {
@@ -124,7 +125,7 @@ class Worker {
   }
 
  private:
-  // Until the arena is registered copies of it go through the pinned buffer.
+  // Makes copies until the arena is registered; before that they go through the pinned buffer.
   void warm(std::byte* arena) {
     auto& upload = static_cast<CudaStream&>(device_.stream(StreamKind::kUploadActivations));
     const Deadline deadline = Deadline::after_seconds(settings_.timeout_s);
@@ -188,7 +189,7 @@ PollingCost measure_polling(const CudaDriver& driver, std::uint64_t bytes, int r
   auto* const word = new (static_cast<std::byte*>(pinned) + bytes) SequenceWord();
   CUdeviceptr word_address = 0;
   context.check(driver.mem_host_get_device_pointer(&word_address, word, 0), "asking for a word's address");
-  std::array<std::vector<double>, 2> samples;  // without, with
+  std::array<std::vector<double>, 2> samples;  // without and with polling
   std::uint64_t value = 0;
   for (int round = -1; round < rounds; ++round) {
     for (const bool polls : {false, true}) {

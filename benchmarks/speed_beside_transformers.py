@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Training speed beside transformers and peft, in one run: tokens/s of both and their ratio.
+"""Compares the training speed with that of transformers and peft, in one run: tokens/s of both and their ratio.
 
-Of three kinds: `full`, all weights of MODEL; `lora`, pairs of rank 16 beside all its linear layers; `experts`, all weights of a Qwen3-MoE of 8
-layers x 32 experts that is made for it (hidden size 512, experts of 256, 4 of them a token, random weights).
+There are three kinds: `full`, all weights of MODEL; `lora`, pairs of rank 16 at all its linear layers; `experts`, all weights of a Qwen3-MoE
+of 8 layers x 32 experts that is made for it (hidden size 512, experts of 256, 4 experts per token, random weights).
 
-transformers: bf16 weights, the whole batch in one forward, fused torch.optim.AdamW timed with the step. Its attention, gradient checkpointing,
-product of experts, dtype of pairs and number of threads are those with which it is fastest here: each is tried before, one after the other, but
-for those that --fixed gives.
-Ours: `train` with the same batch, as 1 worker on THREADS threads and as THREADS workers on 1 thread each, the microbatches in as many rounds
-a step as there are workers (--rounds-per-step), or in one with --one-round. Each figure is the median
-of steps 2-5; the runs take turns, so that a machine whose speed drifts is fair to all.
+transformers: bf16 weights, the whole batch in one forward, fused torch.optim.AdamW timed with the step. Attention, gradient checkpointing,
+product of experts, dtype of pairs and number of threads are those with which it is fastest on this machine: each is tried before, one after
+the other, except those that --fixed gives.
+Ours: `train` with the same batch, as 1 worker on THREADS threads and as THREADS workers on 1 thread each; a step has as many rounds as there
+are workers (--rounds-per-step), or one round with --one-round. Each figure is the median of steps 2-5. The runs take turns, so that a machine
+whose speed drifts affects all of them alike.
 """
 import argparse
 import json
@@ -29,7 +29,8 @@ RANK = 16
 EXPERTS = dict(hidden_size=512, intermediate_size=1536, moe_intermediate_size=256, num_hidden_layers=8, num_experts=32, num_experts_per_tok=4,
                norm_topk_prob=True, num_attention_heads=8, num_key_value_heads=4, head_dim=64, vocab_size=8192, max_position_embeddings=4096,
                tie_word_embeddings=False, pad_token_id=None, bos_token_id=1, eos_token_id=2)
-# What transformers is tried with; the first of each is its default. Its third way for experts, batched_mm, copies the weights of each token's.
+# The settings of transformers that are tried; the first of each is its default. Its third product of experts, batched_mm, is left out: it
+# copies the experts' weights for each token.
 CHOICES = {"attention": ("sdpa", "eager"), "checkpointing": (False, True), "experts": ("grouped_mm", "eager"),
            "pairs": ("float32", "bfloat16")}
 OF_KIND = {"full": ("attention", "checkpointing"), "lora": ("attention", "checkpointing", "pairs"),
@@ -37,7 +38,7 @@ OF_KIND = {"full": ("attention", "checkpointing"), "lora": ("attention", "checkp
 
 
 def run_transformers(arguments, run):
-    """Runs in a process of its own, so that its memory and threads are gone afterwards."""
+    """Trains with transformers, in a process of its own, so that its memory and threads are gone afterwards."""
     import torch
     import transformers
 
@@ -76,7 +77,7 @@ def measure_transformers(run, steps=5):
 
 
 def best_transformers(arguments, kind, model):
-    """The settings with which it is fastest, each chosen in turn."""
+    """Returns the settings with which transformers is fastest. Each of them is chosen in turn."""
     run = {"kind": kind, "model": str(model), "threads": arguments.threads} | {name: CHOICES[name][0] for name in OF_KIND[kind]}
     run |= {name: value for name, value in arguments.fixed.items() if name in run}
     tried = [name for name in (*OF_KIND[kind], "threads") if name not in arguments.fixed]
@@ -156,7 +157,7 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3, help="how often each is measured")
     parser.add_argument("--fixed", type=json.loads, default={}, metavar="JSON",
-                        help="""settings of transformers with which nothing is tried, as '{"attention": "sdpa", "threads": 2}'""")
+                        help="""settings of transformers that are fixed instead of tried, such as '{"attention": "sdpa", "threads": 2}'""")
     parser.add_argument("--transformers-only", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.transformers_only:

@@ -21,7 +21,7 @@ namespace rp {
 
 namespace {
 
-// What the transfer engine cuts bulk copies into at most.
+// The largest piece into which the transfer engine cuts bulk copies.
 constexpr std::uint64_t kPieceBytes = std::uint64_t{4} << 20;
 constexpr std::uint64_t kNumLayers = 8;
 
@@ -60,12 +60,12 @@ class PinnedBuffer {
   std::byte* data_ = nullptr;
 };
 
-// One direction's copies of one kind of memory.
+// The copies in one direction with one kind of memory.
 struct Path {
   CudaStream* stream = nullptr;
   std::byte* to = nullptr;
   const std::byte* from = nullptr;
-  bool is_plain = false;  // one call of the driver's, not a worker's pieces
+  bool is_plain = false;  // one call of the driver instead of a worker's pieces
 };
 
 class Measure {
@@ -76,10 +76,10 @@ class Measure {
         begin_{CudaEventHandle(context, CU_EVENT_DEFAULT), CudaEventHandle(context, CU_EVENT_DEFAULT)},
         end_{CudaEventHandle(context, CU_EVENT_DEFAULT), CudaEventHandle(context, CU_EVENT_DEFAULT)} {}
 
-  // GB/s of each path, all at once.
+  // Returns the GB/s of each path while all of them are in use.
   std::vector<double> run(const std::vector<Path>& paths) {
     for (std::size_t i = 0; i < paths.size(); ++i) record(begin_[i], paths[i]);
-    // Piece by piece in turns, so that both directions begin together.
+    // The paths take turns piece by piece, so that both directions begin together.
     for (std::uint64_t at = 0; at < bytes_; at += kPieceBytes) {
       for (const Path& path : paths) enqueue(path, at);
     }
@@ -115,7 +115,7 @@ class Measure {
   const CudaEventHandle begin_[2], end_[2];
 };
 
-// Samples by what was measured and of which kind of memory.
+// Samples by what was measured and by the kind of memory.
 using Samples = std::map<std::pair<std::string, std::string>, std::vector<double>>;
 
 std::vector<StoreBandwidth> figures(const Samples& samples, const char* store) {
@@ -163,7 +163,7 @@ std::vector<StoreBandwidth> measure_store_bandwidth(const CudaDriver& driver, co
       {"staged", {{&staged_up, on_gpu, weights}, {&staged_down, gradients, on_gpu}}}};
   Measure measure(context, bytes);
   Samples samples;
-  for (int round = -1; round < settings.rounds; ++round) {  // the first one warms up
+  for (int round = -1; round < settings.rounds; ++round) {  // the first round is a warm-up
     for (const auto& [kind, paths] : kinds) {
       const double upload = measure.run({paths.first})[0];
       const double download = measure.run({paths.second})[0];

@@ -1,6 +1,6 @@
 // benchmarks/store_bandwidth.h
-// How fast a GPU copies to and from a host store as a worker does it, beside plain pinned memory. Of
-// gpu_store_bandwidth.cc, which says what is measured.
+// Measures how fast a GPU copies to and from a host store as a worker does it, and compares it with
+// plain pinned memory. Part of gpu_store_bandwidth.cc, which describes what is measured.
 #pragma once
 
 #include <cstdint>
@@ -13,21 +13,21 @@ namespace rp {
 
 struct StoreBandwidthSettings {
   std::uint64_t bytes = std::uint64_t{512} << 20;  // of a copy, in each direction
-  int rounds = 9;                                  // of which medians are taken
-  std::string backing{};                           // of the store: "shm", "memfd", "" for the best
+  int rounds = 9;                                  // the medians of these rounds are taken
+  std::string backing{};                           // of the store: "shm", "memfd", or "" for the best
 };
 
-// GB/s, 10^9 bytes a second.
+// Speeds in GB/s (10^9 bytes per second).
 struct StoreBandwidth {
-  std::string what{};   // "up", "down", "both_up", "both_down": of each of the two at once
-  std::string store{};  // what is behind it: "shm", "memfd"
+  std::string what{};   // "up", "down"; "both_up", "both_down": of each direction while both are in use
+  std::string store{};  // the backing: "shm", "memfd"
   double store_gbs = 0;
   double pinned_gbs = 0;
-  double staged_gbs = 0;  // through the pinned buffer; 0 for both at once
+  double staged_gbs = 0;  // through the pinned buffer; 0 for "both_up" and "both_down"
 };
 
-// Takes five times `bytes` of the host's memory and as much of the GPU's as two copies. Throws rp::Error: kNoResource
-// without a GPU or memory, kUserError if a copy brought other bytes.
+// Needs five times `bytes` of the host's memory, and GPU memory for two copies. Throws rp::Error:
+// kNoResource without a GPU or memory, kUserError if a copy delivered wrong bytes.
 [[nodiscard]] std::vector<StoreBandwidth> measure_store_bandwidth(const CudaDriver& driver,
                                                                   const StoreBandwidthSettings& settings);
 

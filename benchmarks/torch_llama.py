@@ -1,5 +1,5 @@
-"""A Llama as nn.Sequential of plain PyTorch, for what is measured beside train: python_roundpipe.py, fsdp2_offload.py. Sizes are
-those of tools/make_random_model.py."""
+"""A Llama as nn.Sequential of plain PyTorch, for the programs that `train` is compared with: python_roundpipe.py, fsdp2_offload.py.
+Sizes are those of tools/make_random_model.py."""
 
 import argparse
 import sys
@@ -65,7 +65,7 @@ class DecoderLayer(nn.Module):
 
 
 class Head(nn.Module):
-    """Logits. `weight` is the embedding's where they are tied."""
+    """Computes the logits. `weight` is that of the embedding if the two are tied."""
 
     def __init__(self, values: dict, weight: nn.Parameter | None):
         super().__init__()
@@ -77,14 +77,14 @@ class Head(nn.Module):
 
 
 def build(shape: str, layers: int) -> nn.Sequential:
-    """Random bf16 weights on the CPU."""
+    """Returns a model with random bf16 weights on the CPU."""
     values = make_random_model.config(shape, layers)
     torch.set_default_dtype(torch.bfloat16)
     embedding = Embedding(values["vocab_size"], values["hidden_size"])
     head = Head(values, embedding.weight if values["tie_word_embeddings"] else None)
     model = nn.Sequential(embedding, *(DecoderLayer(values) for _ in range(values["num_hidden_layers"])), head)
     torch.set_default_dtype(torch.float32)
-    # One random stretch of a prime number of values over and over: billions of them one by one take minutes.
+    # Repeats one random stretch of a prime number of values, since billions of values drawn one by one take minutes.
     stretch = torch.empty(min(STRETCH, sum(parameter.numel() for parameter in model.parameters())), dtype=torch.bfloat16)
     stretch.normal_(std=0.02, generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
@@ -98,12 +98,12 @@ def build(shape: str, layers: int) -> nn.Sequential:
 
 
 def loss_of(logits_btv, labels_bt):
-    """The sum over the tokens."""
+    """Returns the sum over the tokens."""
     return F.cross_entropy(logits_btv.flatten(0, 1).float(), labels_bt.flatten(), reduction="sum")
 
 
 def batch(shape: str, size: int, length: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Inputs and labels."""
+    """Returns inputs and labels."""
     ids = torch.randint(0, make_random_model.SHAPES[shape]["vocab_size"], (size, length + 1), generator=torch.Generator().manual_seed(2))
     return ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
 
@@ -120,7 +120,7 @@ def options(description: str) -> argparse.ArgumentParser:
 
 
 def need_gpu(program: str) -> None:
-    """Ends with 69 where there is none."""
+    """Exits with code 69 if there is no GPU."""
     if not torch.cuda.is_available():
         print(f"{program}: no CUDA device: torch finds none; look at `nvidia-smi` and at CUDA_VISIBLE_DEVICES", file=sys.stderr)
         sys.exit(69)

@@ -1,10 +1,12 @@
-// What each part of RoundPipe is worth: weights that give way to inputs, gradients that give way to outputs, and
-// backward stages that are cut apart from the forward ones; alone left out, and all of them. The published models with
-// their settings on 8 GPUs (docs/design/transfers.md): in the simulator, or as runs on emulated GPUs
-// (docs/emulated-device.md), which know no PCIe root and no host memory that GPUs share, and sum products in fp32.
+// Measures what each part of RoundPipe is worth: weights that yield to inputs, gradients that yield
+// to outputs, and backward stages that are cut independently of the forward stages. Each part is
+// left out alone, and all of them together. The models and settings are the published ones on 8
+// GPUs (docs/design/transfers.md), in the simulator or as runs on emulated GPUs
+// (docs/emulated-device.md), which have no PCIe roots and no host memory that GPUs share, and whose
+// matrix products sum in fp32.
 //
 //   transfer_ablation [--on simulator|sim] [--model NAME|all] [--mode sync|async|all] [--steps N] [--jobs N]
-//   (defaults: simulator, all, all; of runs on emulated GPUs 8 steps after 4, one at a time)
+//   (defaults: simulator, all, all; runs on emulated GPUs: 8 steps after 4, one run at a time)
 
 #include <algorithm>
 #include <array>
@@ -52,7 +54,8 @@ constexpr Model kModels[] = {{"qwen3-1.7b", 512, 4, 10, 0},
                              {"qwen3-32b", 128, 2, 10, 0},
                              {"qwen3-235b", 64, 1, 10, 32}};
 
-// Both directions with the same cuts: as even as they can be, in the number of stages that is the best.
+// Returns the plan whose forward and backward stages have the same cuts, as even as possible, with
+// the best number of stages.
 std::optional<rp::Plan> symmetric_plan(const rp::PlanTask& task) {
   rp::PlanCost cost(task);
   std::optional<rp::Cuts> best;
@@ -125,7 +128,7 @@ void simulate(const Model& model, bool asynchronous) {
   else std::printf("  does not fit\n");
 }
 
-// Of a run on emulated GPUs, as it reports them.
+// The figures that a run on emulated GPUs reports.
 struct Measured {
   double step_ms = 0;
   double simulated_ms = 0;
@@ -151,7 +154,7 @@ Measured measure(const std::string& command) {
 
 void run_on_sim(const Model& model, bool asynchronous, const Options& options) {
   const Setting setting = setting_of(model, asynchronous, rp::Accumulate::kFp32);
-  const int num_layers = setting.task.workload.num_layers() + 1;  // with the head
+  const int num_layers = setting.task.workload.num_layers() + 1;  // including the head
   const rp::TempDirectory files;
   const std::string best = files.write("best", rp::plan_text(thorough(setting.task), num_layers)).string();
   const std::string bin = std::filesystem::read_symlink("/proc/self/exe").parent_path().string();

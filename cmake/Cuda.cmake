@@ -1,4 +1,5 @@
-# The CUDA toolkit, where RP_CUDA wants it: enables the language CUDA and finds the runtime. RP_CUDA_FOUND says whether.
+# Enables the language CUDA and finds the CUDA runtime, if RP_CUDA requests it. Sets RP_CUDA_FOUND
+# to the result.
 set_property(CACHE RP_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(RP_CUDA_FOUND OFF)
 if(NOT RP_CUDA)
@@ -9,7 +10,7 @@ set(rp_architectures ${RP_CUDA_ARCHITECTURES})
 if(NOT rp_architectures)
   rp_default_architectures(rp_architectures)
 endif()
-set(CMAKE_CUDA_ARCHITECTURES ${RP_OLDEST_ARCHITECTURE})  # of the compiler's own test
+set(CMAKE_CUDA_ARCHITECTURES ${RP_OLDEST_ARCHITECTURE})  # for the compiler's own test
 include(CheckLanguage)
 check_language(CUDA)
 if(CMAKE_CUDA_COMPILER)
@@ -18,7 +19,7 @@ if(CMAKE_CUDA_COMPILER)
   set(RP_CUDA_FOUND ON)
   rp_code_options(CMAKE_CUDA_FLAGS "${rp_architectures}")
   set(CMAKE_CUDA_ARCHITECTURES OFF)
-  # As CMAKE_CXX_STANDARD says; CMake 3.25 does not know that nvcc can.
+  # The option of CMAKE_CXX_STANDARD for nvcc, which CMake 3.25 does not know to support it.
   foreach(kind IN ITEMS STANDARD EXTENSION)
     if(NOT CMAKE_CUDA20_${kind}_COMPILE_OPTION)
       set(CMAKE_CUDA20_${kind}_COMPILE_OPTION -std=c++20)

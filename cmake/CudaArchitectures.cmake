@@ -1,7 +1,7 @@
-# Which GPUs CUDA code is compiled for where nobody says: those of this machine, or all that are supported where it has none.
-# `cmake -P` of this file prints the list.
+# Defines which GPUs CUDA code is compiled for by default: those of this machine, or all supported
+# ones if it has none. `cmake -P` of this file prints the list.
 set(RP_SUPPORTED_ARCHITECTURES "80-real;86-real;89-real;90-real;120")
-set(RP_OLDEST_ARCHITECTURE 80)  # bf16
+set(RP_OLDEST_ARCHITECTURE 80)  # the first with bf16
 
 function(rp_default_architectures result)
   set(found)
@@ -22,8 +22,10 @@ function(rp_default_architectures result)
   set(${result} ${found} PARENT_SCOPE)
 endfunction()
 
-# Appends nvcc's options for a list of generations, as CMake names them, to FLAGS. The sources are compiled once, for the oldest
-# supported generation, and the assembler makes each generation's machine code of that: the same bytes as a compilation for each.
+# Appends nvcc's options for a list of generations, in CMake's notation, to FLAGS. The sources are
+# compiled once, for the oldest supported generation, and the assembler generates each generation's
+# machine code from that. The result has the same bytes as a separate compilation for each
+# generation.
 function(rp_code_options flags architectures)
   set(codes)
   foreach(entry IN LISTS architectures)

@@ -1,11 +1,12 @@
-# What `cmake --install` puts under a prefix: rp-launch, rp-plan, train, libroundpipe.so, the public headers, and the package that
-# find_package(roundpipe) reads. Everything in it finds everything else by relative paths: the prefix may be moved.
+# Defines what `cmake --install` writes under a prefix: rp-launch, rp-plan, train, libroundpipe.so,
+# the public headers, and the package that find_package(roundpipe) reads. All of these find each
+# other by relative paths, so the prefix may be moved.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 file(RELATIVE_PATH to_lib "/${CMAKE_INSTALL_BINDIR}" "/${CMAKE_INSTALL_LIBDIR}")
 set(RP_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/roundpipe)
 
-# Builds all of it, which is what the README names: `scripts/build.sh release programs`.
+# Builds everything that is installed: `scripts/build.sh release programs`, as in the README.
 add_custom_target(programs DEPENDS rp-launch rp-plan)
 install(TARGETS rp-launch rp-plan RUNTIME)
 if(TARGET rp-probe)
@@ -17,14 +18,16 @@ if(NOT RP_LIBTORCH)
   return()
 endif()
 
-# libroundpipe.so has no run path: LibTorch is where the program says that loads both. For train that is lib/libtorch, a
-# link or copy that whoever installs puts there, or LD_LIBRARY_PATH.
+# libroundpipe.so has no run path: the program that loads it also determines where LibTorch is. For
+# train, LibTorch is in lib/libtorch (a link or copy that the installing user creates), or in
+# LD_LIBRARY_PATH.
 set_target_properties(roundpipe PROPERTIES INSTALL_RPATH "")
 set_target_properties(train PROPERTIES INSTALL_RPATH "$ORIGIN/${to_lib};$ORIGIN/${to_lib}/libtorch/lib")
 add_dependencies(programs roundpipe train)
 install(TARGETS roundpipe LIBRARY)
 if(TARGET roundpipe_cuda)
-  # Beside libroundpipe.so, which looks for it there; LibTorch's libraries are those that the program has loaded.
+  # Installed next to libroundpipe.so, which searches for it there. It uses the LibTorch libraries
+  # that the program has loaded.
   set_target_properties(roundpipe_cuda PROPERTIES INSTALL_RPATH "$ORIGIN")
   add_dependencies(programs roundpipe_cuda)
   install(TARGETS roundpipe_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})

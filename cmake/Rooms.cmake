@@ -1,7 +1,8 @@
-# The rooms of this project, lowest first: each is a folder with a library of its own, and names those that its sources include from. A room
-# may use rooms before it only. LIBTORCH: it sees LibTorch, and is left out with RP_LIBTORCH=OFF; no other room does.
-# All may use include/roundpipe, which uses none. scripts/check_rooms.py compares this list with what the sources include and draws
-# docs/rooms.md from it.
+# Lists the rooms of this project, lowest first. Each is a folder with a library of its own, and
+# declares the rooms that its sources include from. A room may only use rooms before it. LIBTORCH:
+# the room sees LibTorch, and is omitted with RP_LIBTORCH=OFF; other rooms do not see LibTorch. All
+# rooms may use include/roundpipe, which uses none of them. scripts/check_rooms.py compares this
+# list with what the sources include, and draws docs/rooms.md from it.
 #
 # rp_room(folder [LIBTORCH] [USES folder ...])
 function(rp_room room)

@@ -1,4 +1,5 @@
-# How the rooms of this project are built. rp_library(), rp_program() and rp_test() are all a folder needs.
+# Defines how the rooms of this project are built. A folder only needs rp_library(), rp_program()
+# and rp_test().
 
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
@@ -18,7 +19,8 @@ if(RP_CCACHE)
       ${RP_CCACHE})
 endif()
 
-# rp_cxx_options(target scope option ...): options for C++ sources. nvcc does not know them.
+# rp_cxx_options(target scope option ...): adds options for C++ sources only, because nvcc does not
+# know them.
 function(rp_cxx_options target scope)
   foreach(option IN LISTS ARGN)
     target_compile_options(${target} ${scope} $<$<COMPILE_LANGUAGE:CXX>:${option}>)
@@ -27,7 +29,7 @@ endfunction()
 
 add_library(rp_flags INTERFACE)
 target_include_directories(rp_flags INTERFACE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
-# Without contraction the same source gives the same bits with and without fused multiply-add.
+# Without contraction, the same source computes the same bits with and without fused multiply-add.
 rp_cxx_options(rp_flags INTERFACE -Wall -Wextra -Wconversion -ffp-contract=off $<$<BOOL:${RP_WERROR}>:-Werror>
   $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>)
 target_link_libraries(rp_flags INTERFACE Threads::Threads)
@@ -40,11 +42,13 @@ if(RP_SANITIZE)
   rp_cxx_options(rp_flags INTERFACE -fsanitize=${RP_SANITIZE} -fno-omit-frame-pointer)
   target_link_options(rp_flags INTERFACE -fsanitize=${RP_SANITIZE})
 else()
-  # Messages of what is installed name sources by their place in the tree, not on the machine that built them.
+  # Messages of installed programs name sources by their path in the tree, not by the path on the
+  # build machine.
   rp_cxx_options(rp_flags INTERFACE -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
 endif()
 
-# rp_headers(name [OPTIONS option ...] [LIBRARIES target ...] HEADERS <header> ...): compiles headers once, for targets that use them.
+# rp_headers(name [OPTIONS option ...] [LIBRARIES target ...] HEADERS <header> ...): precompiles
+# headers for the targets that use them.
 function(rp_headers name)
   cmake_parse_arguments(ARG "" "" "OPTIONS;LIBRARIES;HEADERS" ${ARGN})
   file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/${name}.cc CONTENT "// Nothing but its headers.\n")
@@ -55,8 +59,8 @@ function(rp_headers name)
   target_compile_options(${name} PRIVATE -fPIC ${ARG_OPTIONS})
 endfunction()
 
-# rp_use_headers(name target ...): the sources of these targets begin with those headers. GCC wants the same options for both; a
-# program is compiled with -fPIC for that, too.
+# rp_use_headers(name target ...): precompiled headers are included first in the sources of these
+# targets. GCC requires the same options for both; therefore programs are compiled with -fPIC, too.
 function(rp_use_headers name)
   get_target_property(options ${name} RP_OPTIONS)
   foreach(target IN LISTS ARGN)
@@ -65,23 +69,25 @@ function(rp_use_headers name)
   endforeach()
 endfunction()
 
-# rp_unite(target ...): with RP_UNITY their sources are compiled several at a time, as if each group were one source.
-# Most of the compiler's time goes into headers, which a group includes once.
+# rp_unite(target ...): with RP_UNITY, compiles the sources of these targets several at a time, as if each group were
+# one source. Most of the compiler's time goes into headers, which a group includes once.
 function(rp_unite)
   set_target_properties(${ARGN} PROPERTIES UNITY_BUILD ${RP_UNITY} UNITY_BUILD_BATCH_SIZE 6)
 endfunction()
 
-# The standard headers that most sources include, directly or not.
+# The standard headers that most sources include, directly or indirectly.
 rp_headers(rp_standard_headers HEADERS <algorithm> <array> <atomic> <cmath> <cstdint> <filesystem> <functional> <map> <memory> <optional>
   <set> <span> <sstream> <string> <vector>)
 
-# rp_target_of(variable room): the name of a room's library: rp_hoststore_memory for hoststore/memory.
+# rp_target_of(variable room): sets the variable to the name of a room's library, e.g.
+# rp_hoststore_memory for hoststore/memory.
 function(rp_target_of variable room)
   string(REPLACE / _ name ${room})
   set(${variable} rp_${name} PARENT_SCOPE)
 endfunction()
 
-# rp_library(SOURCES a.cc ... [LIBRARIES target ...]): the library of this folder's room, which uses what cmake/Rooms.cmake says.
+# rp_library(SOURCES a.cc ... [LIBRARIES target ...]): defines the library of this folder's room. It
+# links the rooms that cmake/Rooms.cmake declares.
 function(rp_library)
   cmake_parse_arguments(ARG "" "" "SOURCES;LIBRARIES" ${ARGN})
   file(RELATIVE_PATH room ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
@@ -103,13 +109,13 @@ function(rp_library)
   get_property(uses GLOBAL PROPERTY RP_USES_${room})
   foreach(used IN LISTS uses)
     rp_target_of(target ${used})
-    if(TARGET ${target})  # those for GPUs are not everywhere
+    if(TARGET ${target})  # libraries for GPUs do not exist in every build
       target_link_libraries(${library} PUBLIC ${target})
     endif()
   endforeach()
 endfunction()
 
-# rp_program(name SOURCES a.cc ... LIBRARIES target ...): a program in bin/.
+# rp_program(name SOURCES a.cc ... LIBRARIES target ...): defines a program in bin/.
 function(rp_program name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LIBRARIES" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
@@ -117,9 +123,12 @@ function(rp_program name)
 endfunction()
 
 # rp_test(name SOURCES a.cc ... LIBRARIES target ... [LABELS unit|unit_one_thread|untimed|system|slow|protocol|gpu]
-# [TIMEOUT seconds] [HEADERS name]): a GoogleTest program whose tests CTest knows one by one. unit_one_thread: ThreadSanitizer does not
-# run it. untimed: it runs in release only, two at a time, and needs no deadline of seconds to hold; system: it does, and runs alone. gpu:
-# it needs one, and says that it is skipped where there is none. HEADERS: those of rp_headers(), if not rp_test_headers.
+# [TIMEOUT seconds] [HEADERS name]): defines a GoogleTest program. CTest runs each of its tests separately. Labels:
+# - unit_one_thread: not run under ThreadSanitizer.
+# - untimed: runs in release only, two tests at a time; it must not depend on deadlines of seconds.
+# - system: runs in release only and alone, because it has such deadlines.
+# - gpu: needs a GPU, and reports that it is skipped if there is none.
+# HEADERS: the name of the precompiled headers (rp_headers()); default: rp_test_headers.
 function(rp_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT;HEADERS" "SOURCES;LIBRARIES;LABELS;ENVIRONMENT" ${ARGN})
   if(NOT ARG_LABELS)
@@ -135,15 +144,16 @@ function(rp_test name)
   rp_unite(${name})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   target_link_libraries(${name} PRIVATE rp_flags ${ARG_LIBRARIES} GTest::gtest GTest::gmock GTest::gtest_main)
-  # What they test is compiled with -O3: docs/design/build.md.
+  # The tests are compiled with -O1, the tested code with -O3: docs/design/build.md.
   target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
   rp_use_headers(${ARG_HEADERS} ${name})
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60
     PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} ENVIRONMENT "${ARG_ENVIRONMENT}")
 endfunction()
 
-# rp_embed(target FUNCTION file): adds `std::string_view rp::FUNCTION()`, which gives the text of the file, to a target. What
-# changes the file makes the source anew. The caller declares the function in a header of its own.
+# rp_embed(target FUNCTION file): adds `std::string_view rp::FUNCTION()`, which returns the text of
+# the file, to a target. The source is generated again when the file changes. The caller declares
+# the function in its own header.
 function(rp_embed target function file)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${file})
   file(READ ${file} RP_EMBEDDED_TEXT)

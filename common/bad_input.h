@@ -1,5 +1,6 @@
 // common/bad_input.h
-// How an input file is refused: rp::Error (kBadInput) that begins with the file's name.
+// Makes the error that refuses an input file: an rp::Error (kBadInput) whose message begins with
+// the file's name.
 #pragma once
 
 #include <filesystem>
@@ -11,14 +12,14 @@
 
 namespace rp {
 
-// "FILE: pieces…", to be thrown.
+// Returns the error "FILE: pieces…", for the caller to throw.
 template <typename... Pieces>
 [[nodiscard]] Error bad_input(const std::filesystem::path& file, const Pieces&... pieces) {
   return Error(ExitCode::kBadInput, cat(file.string(), ": ", pieces...));
 }
 
-// A name that somebody else's file contains, fit for a message: in quotes, control characters and bytes that are not
-// ASCII as \xNN, cut after 80 characters.
+// Returns a name from another program's file in a form that is safe in a message: in quotes, with
+// control characters and non-ASCII bytes as \xNN, and cut after 80 characters.
 [[nodiscard]] std::string quoted_name(std::string_view name);
 
 }  // namespace rp

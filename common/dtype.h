@@ -1,5 +1,6 @@
 // common/dtype.h
-// The number formats of tensors: in shared memory, in files, in the optimizer's passes and in kernels.
+// Lists the number formats of tensors in shared memory, in files, in the optimizer's passes and in
+// kernels.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +9,9 @@
 #include <optional>
 #include <string_view>
 
-// A row is all that a format needs here: its name in the code, its name in safetensors files, bytes of one element. Its
-// place is its number in shared memory (docs/formats/blocks.md): new rows come last.
+// A row contains everything that this header needs about a format: its name in the code, its name
+// in safetensors files, and the bytes of one element. The position of a row is the format's number
+// in shared memory (docs/formats/blocks.md), so new rows must be added at the end.
 #define RP_DTYPES(ROW)      \
   ROW(kFloat32, "F32", 4)   \
   ROW(kBFloat16, "BF16", 2) \
@@ -46,17 +48,18 @@ inline constexpr DTypeRow kDTypeRows[] = {
 
 inline constexpr std::size_t kNumDTypes = std::size(internal::kDTypeRows);
 
-// Bytes of one element.
+// Returns the number of bytes of one element.
 [[nodiscard]] constexpr std::uint64_t dtype_bytes(DType dtype) {
   return internal::kDTypeRows[static_cast<std::size_t>(dtype)].bytes;
 }
 
-// The name in safetensors files, as "BF16".
+// Returns the name in safetensors files, for example "BF16".
 [[nodiscard]] constexpr std::string_view dtype_name(DType dtype) {
   return internal::kDTypeRows[static_cast<std::size_t>(dtype)].name;
 }
 
-// The dtype of that name; absent for the formats that we do not read (8-bit floats, packed 4-bit, …).
+// Returns the dtype with this name, or nothing for formats that this project does not read (8-bit
+// floats, packed 4-bit, …).
 [[nodiscard]] constexpr std::optional<DType> dtype_from_name(std::string_view name) {
   for (std::size_t i = 0; i < kNumDTypes; ++i) {
     if (internal::kDTypeRows[i].name == name) return static_cast<DType>(i);
@@ -64,8 +67,8 @@ inline constexpr std::size_t kNumDTypes = std::size(internal::kDTypeRows);
   return std::nullopt;
 }
 
-// Whether it is one of the three that workers compute in: the formats of weights, activations and gradients. The
-// optimizer's passes and the kernels take no others.
+// Returns whether this is one of the three formats in which workers compute: those of weights,
+// activations and gradients. The optimizer's passes and the kernels accept no others.
 [[nodiscard]] constexpr bool is_working_dtype(DType dtype) {
   return dtype == DType::kFloat32 || dtype == DType::kBFloat16 || dtype == DType::kFloat16;
 }

@@ -1,5 +1,6 @@
 // common/lacking_resource.h
-// What the standard library throws where the system has no room, in our terms.
+// Converts an exception that the standard library throws when the system lacks a resource to an
+// rp::Error.
 #pragma once
 
 #include <cerrno>
@@ -13,8 +14,8 @@
 
 namespace rp {
 
-// The rp::Error (kNoResource), with what to do, that says the same as `error`: there can be no further thread or open
-// file, or no memory is left. None for all else.
+// If `error` reports that no further thread or open file is possible, or that no memory is left,
+// returns an rp::Error (kNoResource) that says so and adds a remedy. Otherwise returns nothing.
 [[nodiscard]] inline std::optional<Error> lacking_resource(const std::exception& error) {
   const auto says = [](const std::string& text) { return Error(ExitCode::kNoResource, text); };
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr)

@@ -1,5 +1,5 @@
 // common/median.h
-// The middle of what was measured.
+// Computes the median of measurements.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,8 @@
 
 namespace rp {
 
-// The upper one of two in the middle. REQUIRES: there is a value.
+// Returns the median. If the number of values is even, this is the upper one of the two in the
+// middle. REQUIRES: there is a value.
 template <typename T>
 [[nodiscard]] T median(std::vector<T> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);

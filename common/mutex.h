@@ -40,7 +40,7 @@ class RP_THREAD_ANNOTATION(scoped_lockable) MutexLock {
 
 class CondVar {
  public:
-  // May return for no reason: wait in a loop over the condition.
+  // May return without a reason, so it must be called in a loop that checks the condition.
   void wait(Mutex& mutex) RP_REQUIRES(mutex) {
     std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);
     condition_.wait(lock);

@@ -1,5 +1,5 @@
 // common/printable.h
-// Text from elsewhere, fit for a terminal.
+// Makes text from other programs safe to print to a terminal.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace rp {
 
-// The same text with control characters as \x1b, say, but for the ends of lines and tabs: a file's name or a layer's
-// message may not move the cursor or set the window's title.
+// Returns the text with control characters, except newlines and tabs, escaped as in "\x1b". So a
+// file's name or a layer's message cannot move the cursor or set the window's title.
 [[nodiscard]] std::string printable(std::string_view text);
 
 // Appends a byte as "\x1b".

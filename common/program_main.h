@@ -1,5 +1,6 @@
 // common/program_main.h
-// What the mains of our programs share: their output, and the exit code of what they throw.
+// The functions that the mains of this project's programs share: they print output and map
+// exceptions to exit codes.
 #pragma once
 
 #include <exception>
@@ -11,13 +12,14 @@
 
 namespace rp {
 
-// To standard output. Returns the exit code.
+// Prints to standard output. Returns the exit code.
 inline int print_output(const std::string& text) {
   std::cout << text << std::flush;
   return static_cast<int>(std::cout ? ExitCode::kOk : ExitCode::kOutputFailed);
 }
 
-// What `run()` returns; an exception is printed behind the program's name, and its code returned.
+// Returns the result of `run()`. If it throws, prints the exception after the program's name and
+// returns the exception's exit code.
 template <typename Run>
 int run_program(const char* name, Run&& run) {
   try {

@@ -1,5 +1,6 @@
 // common/random_seed.h
-// Seeds that are a function of a place in the run and of nothing else: who computes, and how often, does not matter.
+// Computes seeds that depend only on a place in the run, and not on which process computes them or
+// how often.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +8,7 @@
 
 namespace rp {
 
-// The next number of the generator of this name (Steele, Lea, Flood 2014).
+// Returns the next number of the SplitMix64 generator (Steele, Lea, Flood 2014).
 inline std::uint64_t splitmix64(std::uint64_t& state) {
   std::uint64_t z = (state += 0x9E3779B97F4A7C15U);
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;
@@ -15,8 +16,8 @@ inline std::uint64_t splitmix64(std::uint64_t& state) {
   return z ^ (z >> 31);
 }
 
-// The seed of what a layer draws for one microbatch, in forward and in recompute alike. `round` counts from the start
-// of training.
+// Returns the seed of the random numbers that a layer draws for one microbatch, in its forward and
+// in its recompute alike. `round` counts from the start of training.
 inline std::uint64_t random_seed(std::uint64_t run_seed, std::uint64_t round, std::uint64_t layer,
                                  std::uint64_t microbatch) {
   std::uint64_t seed = run_seed;

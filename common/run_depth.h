@@ -1,26 +1,29 @@
 // common/run_depth.h
-// How far the parts of a run go ahead of each other (docs/design/protocol.md). Coordinator and workers keep to these
-// numbers; the simulator and the estimates of memory reckon with them.
+// Limits how far the parts of a run get ahead of each other (docs/design/protocol.md). Coordinator
+// and workers obey these limits; the simulator and the estimates of memory assume them.
 #pragma once
 
 namespace rp {
 
-// Rounds of a pipeline that may have a slot which is not committed.
+// The number of rounds of a pipeline that may have uncommitted slots at the same time.
 inline constexpr int kRoundsInFlight = 2;
 
-// Tasks that a worker is given behind the one that it runs.
+// The number of tasks that are sent to a worker in addition to the one that it runs.
 inline constexpr int kTasksAhead = 2;
 
-// Of a worker: one stage computes while the weights of the next one arrive. (Without prefetch there is one.)
+// A worker's stage buffers: one stage computes while the weights of the next one arrive. (Without
+// prefetch there is one.)
 inline constexpr int kStageBuffers = 2;
 
-// Of a worker: the gradients of one stage are made while those of the one before are downloaded.
+// A worker's gradient buffers: the gradients of one stage are computed while those of the previous
+// one are downloaded.
 inline constexpr int kGradientBuffers = 2;
 
-// Of a worker: one microbatch computes while the inputs of the next one arrive.
+// A worker's input places: one microbatch computes while the inputs of the next one arrive.
 inline constexpr int kInputPlaces = 2;
 
-// Of a worker: one microbatch computes while the outputs of the one before are downloaded.
+// A worker's output places: one microbatch computes while the outputs of the previous one are
+// downloaded.
 inline constexpr int kOutputPlaces = 2;
 
 }  // namespace rp

@@ -1,5 +1,6 @@
 // common/shm_safe.h
-// Which types may lie in shared memory: fixed layout, no pointers, no virtual functions.
+// Defines which types may be stored in shared memory: those with a fixed layout, no pointers and no
+// virtual functions.
 #pragma once
 
 #include <atomic>
@@ -7,8 +8,9 @@
 
 namespace rp {
 
-// std::is_trivially_copyable accepts raw pointers, which mean nothing in another process; so every struct that is
-// meant for shared memory says so itself: `using ShmFormat = void;`. Atomics count if they are lock-free.
+// std::is_trivially_copyable accepts raw pointers, which mean nothing in another process. Therefore
+// every struct that is meant for shared memory declares this itself: `using ShmFormat = void;`.
+// Atomics are allowed if they are lock-free.
 template <typename T>
 concept ShmSafe = (std::is_standard_layout_v<T> && std::is_trivially_destructible_v<T> &&
                    requires { typename T::ShmFormat; }) ||

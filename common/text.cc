@@ -72,7 +72,8 @@ std::string nearest_name(std::string_view word, const std::vector<std::string>& 
   std::string best;
   std::size_t best_distance = std::max<std::size_t>(2, word.size() / 3) + 1;
   for (const std::string& candidate : candidates) {
-    // Their lengths differ by no more than their distance; a word of 64 KiB is not worth the comparison.
+    // The difference in length is a lower bound of the distance. Checking it first avoids the
+    // comparison with a word of 64 KiB.
     if (std::max(word.size(), candidate.size()) - std::min(word.size(), candidate.size()) >= best_distance) continue;
     const std::size_t distance = edit_distance(word, candidate);
     if (distance < best_distance) {

@@ -51,7 +51,7 @@ bool CommitThread::commit_one() {
     if (failure) state_.fail(failure);
     state_.wake();
   }
-  if (failure) fail_(failure);  // whoever waits for an update hears of it too
+  if (failure) fail_(failure);  // threads that wait for an update must fail, too
   return !failure;
 }
 

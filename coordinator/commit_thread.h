@@ -1,9 +1,9 @@
 // coordinator/commit_thread.h
-// The thread that follows what the workers complete and moves the commit point over the slots, in slot order
-// (docs/design/protocol.md).
+// Runs the thread that waits for the workers' completions and moves the commit point over the
+// slots, in slot order (docs/design/protocol.md).
 //
-// Owned by the Coordinator. All that it is given must outlive it. Reads the completion rings; writes what the RoundFlow
-// does.
+// Owned by the Coordinator. All constructor arguments must outlive it. Reads the completion rings;
+// writes what the RoundFlow writes.
 #pragma once
 
 #include <exception>
@@ -20,12 +20,13 @@ namespace rp {
 
 class CommitThread {
  public:
-  // Starts it. It ends after the run has failed, of which it is told by stop(); what it finds itself it tells `fail`,
-  // without the mutex. `waits`: its record. `on_hang`: see Completions.
+  // Starts the thread. It ends when stop() is called, which happens after the run has failed. If
+  // the thread itself finds a failure, it calls `fail`, without holding the mutex. `waits`: the
+  // thread's own record. `on_hang`: see Completions.
   CommitThread(Store& store, CoordinatorState& state, CoordinatorTrace& trace, WaitRecord waits,
                std::function<void()> on_hang, std::function<void(std::exception_ptr)> fail);
 
-  // Any thread's.
+  // For any thread.
   void stop() { completions_.stop(); }
   // REQUIRES: stop() was called.
   void join() { thread_.join(); }
@@ -33,7 +34,7 @@ class CommitThread {
 
  private:
   void run();
-  [[nodiscard]] bool commit_one();  // false: the run has failed
+  [[nodiscard]] bool commit_one();  // returns false if the run has failed
 
   CoordinatorState& state_;
   CoordinatorTrace& trace_;

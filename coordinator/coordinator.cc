@@ -15,7 +15,7 @@ namespace {
 
 Wait wait_for_round(WaitKind kind, const Round& round) {
   Wait wait{.kind = kind, .numbers = {static_cast<std::int64_t>(round.number), round.traits.pipeline}};
-  for (const Slot& slot : round.slots) {  // the last one that it needs
+  for (const Slot& slot : round.slots) {  // the last slot that the wait needs
     if (kind == WaitKind::kRoundEnd || slot.phase != Phase::kBackward)
       wait.slot = static_cast<std::int64_t>(slot.number);
   }
@@ -66,7 +66,7 @@ void Coordinator::end() {
   if (commit_.is_joined()) return;
   fail(std::make_exception_ptr(Error(ExitCode::kUserError, "the session has ended")));
   commit_.join();
-  for (const auto& pipeline : pipelines_) pipeline->updates->end();  // what they report comes here
+  for (const auto& pipeline : pipelines_) pipeline->updates->end();  // failures that they report still arrive here
   store_.epoch().publish(kEndEpoch);
 }
 
@@ -93,7 +93,7 @@ std::map<int, BlockOfRound> Coordinator::buffers(int pipeline, BuffersOf which) 
 void Coordinator::restart_at(int pipeline, std::uint64_t steps, std::uint64_t rounds, const UpdateHistory& history) {
   PipelineState& state = at(pipeline);
   RP_ASSERT(state.rounds_since_step == 0);
-  const std::uint64_t next = state.version() + 2;  // an asynchronous step computes with the version before, too
+  const std::uint64_t next = state.version() + 2;  // an asynchronous round also computes with the version before
   state.restart_at(steps, rounds, next);
   trace_.updates(pipeline).set_version_offset(next - steps);
   state.updates->restart_at(next, history);

@@ -1,11 +1,14 @@
 // coordinator/coordinator.h
-// The side of a run that decides: which worker gets which stage, what is final, when weights change.
+// Directs a run: decides which worker computes which stage, which results are final, and when
+// weights change.
 //
-// Rounds are accepted in the caller's thread; a CommitThread follows the completions and moves the commit point over
-// the slots, in slot order (docs/design/protocol.md). Both change the RoundFlow, which they share in the
-// CoordinatorState. This class is the caller's side: what it asks for, and its waits.
+// Rounds are accepted in the caller's thread. A CommitThread follows the completions and moves the
+// commit point over the slots, in slot order (docs/design/protocol.md). Both threads change the
+// RoundFlow, which they share through the CoordinatorState. This class is the caller's side: its
+// requests and its waits.
 //
-// Owned by the Runtime. The Store must outlive it. accept_*(), synchronize() come from one thread.
+// Owned by the Runtime. The Store must outlive it. accept_*() and synchronize() must be called from
+// one thread. Methods that are for any thread say so.
 #pragma once
 
 #include <cstdint>
@@ -35,12 +38,13 @@ namespace rp {
 struct CoordinatorOptions {
   int optimizer_threads = 1;
   std::vector<PipelineSettings> pipelines;
-  std::optional<FaultBoardEntry> board{};  // says how far it is and what its threads wait for
-  TraceJournal* trace = nullptr;           // what its threads did goes there; outlives it
-  std::function<void()> on_hang{};         // the commit thread's, before it fails because nothing goes on
-  // The commit thread's, of each task in slot order, with the coordinator's mutex held: short, and without a call back.
+  std::optional<FaultBoardEntry> board{};  // the coordinator publishes its progress and its waits there
+  TraceJournal* trace = nullptr;           // records what the coordinator's threads do; must outlive it
+  std::function<void()> on_hang{};         // called by the commit thread before it fails because nothing progresses
+  // Called by the commit thread for each task, in slot order, with the coordinator's mutex held.
+  // Must be short, and must not call back.
   TellCommit on_commit{};
-  std::optional<HostMemoryModel> emulated_memory{};  // weights are updated in this memory's time, and not touched
+  std::optional<HostMemoryModel> emulated_memory{};  // updates take this memory's time and touch no weights
 };
 
 class Coordinator {
@@ -50,83 +54,98 @@ class Coordinator {
   Coordinator(const Coordinator&) = delete;
   Coordinator& operator=(const Coordinator&) = delete;
 
-  // The buffers of a pipeline's layers before its first round, by layer, for those that have some.
+  // Sets the buffers of a pipeline's layers before its first round, by layer, for the layers that
+  // have buffers.
   void set_buffers(int pipeline, const std::map<int, BlockContents>& buffers);
-  // The newest ones, by layer, or those after the last round that is part of a step. REQUIRES: nothing in flight.
+  // Returns the newest buffers, or those after the last round that is part of a step; by layer.
+  // REQUIRES: nothing in flight.
   enum class BuffersOf { kLastRound, kLastStep };
   [[nodiscard]] std::map<int, BlockOfRound> buffers(int pipeline, BuffersOf which);
 
-  // Other weights will be written to the store, as a new version that has `steps` steps and `rounds` rounds behind it.
-  // REQUIRES: nothing in flight, no round since the last step.
+  // Continues with a new version, which has `steps` steps and `rounds` rounds behind it; its
+  // weights will be written to the store from outside. REQUIRES: nothing in flight, no round since
+  // the last step.
   void restart_at(int pipeline, std::uint64_t steps, std::uint64_t rounds, const UpdateHistory& history);
-  // The state after the last accepted step stays in `snapshot`, whatever is accepted next. One at a time.
+  // Preserves the state after the last accepted step in `snapshot`, whatever is accepted next. Only
+  // one state is kept at a time.
   void keep_state(int pipeline, std::shared_ptr<StateSnapshot> snapshot) {
     at(pipeline).updates->keep(version(pipeline), std::move(snapshot));
   }
-  // Another thread's: waits for that step, and returns the history as of then. Throws what fail() was told before that.
+  // Waits until the step of keep_state() is applied, and returns the history up to it. Throws the
+  // error of fail() if the run fails before that. May be called by another thread.
   [[nodiscard]] UpdateHistory wait_kept_state(int pipeline) { return at(pipeline).updates->wait_kept(); }
 
-  // Copies the inputs and dispatches the round. Waits while two rounds of the pipeline are in flight. Throws what
-  // fail() was told. Keeps for the caller, until drop(): the outputs and the inputs' gradient as the traits say.
+  // Copies the inputs and dispatches the round. Blocks while two rounds of the pipeline are in
+  // flight. Throws the error of fail(). Keeps blocks for the caller until drop(): the outputs and
+  // the gradient of the inputs, as the traits request.
   std::shared_ptr<Round> accept_round(const RoundTraits& traits, const RoundInputs& inputs, const Plan* plan = nullptr);
 
-  // Dispatches the backward of a round that keeps its graph. `gradients`: of its outputs, by microbatch.
-  // REQUIRES: there was none; the round has backward stages; the pipeline's step is still the round's.
+  // Dispatches the backward pass of a round that keeps its graph. `gradients`: the gradients of the
+  // round's outputs, by microbatch. REQUIRES: the round has had no backward pass; it has backward
+  // stages; the pipeline's next step is still the round's step.
   void accept_backward(const std::shared_ptr<Round>& round, const std::vector<BlockContents>& gradients);
-  // There will be no backward. Nothing if there was one.
+  // Declares that the round will have no backward pass. Does nothing if it has had one.
   void drop_graph(const std::shared_ptr<Round>& round);
 
-  // The caller does not read a block any more that was kept for it.
+  // Declares that the caller will not read a block again that was kept for it.
   void drop(const BlockOfRound& block);
 
   // Accepts the step that ends the rounds since the last one. REQUIRES: rounds_since_step() > 0.
   std::shared_ptr<StepOutcome> accept_step(int pipeline, StepRequest request);
 
-  // Waits for the losses and outputs of a round, for its last slot.
+  // Block until the losses and outputs of a round are final; until its last slot is committed.
   void wait_forward(const Round& round);
   void wait_all(const Round& round);
-  // The block of a microbatch. REQUIRES: waited for, and kept.
+  // Returns the block of a microbatch and sets `bytes` to its size. REQUIRES: the block is kept for
+  // the caller, and the caller has waited for it.
   [[nodiscard]] const std::byte* block(const Round& round, BlockRow row, int microbatch, std::uint64_t& bytes);
 
-  // Waits until norm_known; what it returns does not change any more.
+  // Blocks until `norm_known` is set. Returns the outcome, which does not change any more.
   [[nodiscard]] const StepOutcome& wait_norm(int pipeline, const StepOutcome& outcome);
 
-  // Waits until the last accepted step is applied.
+  // Blocks until the last accepted step is applied.
   void wait_step(int pipeline);
-  // Waits until everything accepted is committed and applied.
+  // Blocks until everything that was accepted is committed and applied.
   void synchronize();
-  // The next forward without gradients computes with the newest weights, also in an asynchronous run.
+  // Makes the next forward pass without gradients compute with the newest weights, in an
+  // asynchronous run, too.
   void use_newest_weights(int pipeline);
 
-  // synchronize() at the end of a run: returns the run's failure if no call has thrown it before.
+  // Calls synchronize() at the end of a run. Returns the run's failure if no call has thrown it
+  // before.
   [[nodiscard]] std::exception_ptr finish();
 
-  // Any thread's: the caller's program makes progress that no slot tells of.
+  // Reports that the caller's program makes progress that no slot shows. For any thread.
   void publish_heartbeat() {
     if (options_.board) FaultBoardEntry(*options_.board).publish_heartbeat();
   }
 
-  // Ends the workers: drops what is in flight. Nothing is accepted after that. The destructor's, if it was not called.
+  // Ends the workers and drops what is in flight. Nothing may be accepted afterwards. The
+  // destructor calls it if nothing else did.
   void end();
 
-  // The run cannot go on: every wait, present or later, throws `error`. The first call counts.
+  // Ends the run with a failure: every wait, present or later, throws `error`. The first call
+  // counts. For any thread.
   void fail(std::exception_ptr error);
 
   [[nodiscard]] std::uint64_t num_steps(int pipeline) const { return at(pipeline).num_steps; }
-  // Of training, up to the last step.
+  // Returns the number of training rounds up to the last step.
   [[nodiscard]] std::uint64_t num_rounds_of_steps(int pipeline) const { return at(pipeline).num_rounds_of_steps; }
-  // False if all parameters are frozen.
+  // Returns false if all parameters are frozen.
   [[nodiscard]] bool is_trained(int pipeline) const { return at(pipeline).is_trained; }
-  // Of the weights after the last accepted step; they lie in working copy version() mod copies.
+  // Returns the version of the weights after the last accepted step. They are stored in working
+  // copy version() mod copies.
   [[nodiscard]] std::uint64_t version(int pipeline) const { return at(pipeline).version(); }
-  // Rounds with gradients.
+  // Returns the number of rounds with gradients since the last step.
   [[nodiscard]] int rounds_since_step(int pipeline) const { return at(pipeline).rounds_since_step; }
   [[nodiscard]] Plan plan(int pipeline, PlanKind kind);
-  // For one microbatch, smoothed over the rounds.
+  // Returns the times of the layers for one microbatch, smoothed over the rounds.
   [[nodiscard]] std::vector<LayerTiming> layer_times(int pipeline);
-  // By worker: what it has had of its device so far. Zeros where that memory is the host's.
+  // Returns the peaks of device memory so far, by worker; zeros where a worker's memory is the
+  // host's.
   [[nodiscard]] std::vector<DeviceMemoryPeaks> device_memory();
-  // What the rounds so far tell of it: without bytes before the first one has ended.
+  // Returns the budget that follows from the rounds so far. It has no bytes before the first round
+  // has ended.
   [[nodiscard]] ActivationBudget activation_budget(int pipeline);
 
  private:
@@ -134,7 +153,7 @@ class Coordinator {
   [[nodiscard]] const PipelineState& at(int pipeline) const { return *pipelines_[static_cast<std::size_t>(pipeline)]; }
   [[nodiscard]] std::vector<std::unique_ptr<PipelineState>> make_pipelines();
   [[nodiscard]] WaitRecord traced_waits(CoordinatorThread thread);
-  // Runs a wait for the updates; what it throws is known to the caller then.
+  // Runs a wait for the updates. If the wait throws, marks the failure as known to the caller.
   template <typename Do>
   void wait_for_updates(const Wait& what, Do wait);
   void wait_for_flight(int pipeline);
@@ -143,7 +162,7 @@ class Coordinator {
   const CoordinatorOptions options_;
   InputBlocks inputs_;
   CoordinatorTrace trace_;
-  WaitRecord waits_;  // the caller's thread's
+  WaitRecord waits_;  // of the caller's thread
   const std::vector<std::unique_ptr<PipelineState>> pipelines_;
   CoordinatorState state_;
   CommitThread commit_;

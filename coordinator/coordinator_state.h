@@ -1,8 +1,9 @@
 // coordinator/coordinator_state.h
-// What the coordinator's two threads share: the flow of the rounds, and the failure that ends the run.
+// Holds the state that the caller's thread and the commit thread share: the flow of the rounds, and
+// the failure that ends the run.
 //
-// Owned by the Coordinator. Who holds the mutex may use the flow and the rounds in it, and calls wake() if others may
-// wait for what he changed.
+// Owned by the Coordinator. A thread that holds the mutex may use the flow and the rounds in it. It
+// calls wake() if other threads may be waiting for its change.
 #pragma once
 
 #include <exception>
@@ -19,7 +20,7 @@ namespace rp {
 
 class CoordinatorState {
  public:
-  // See RoundFlow.
+  // The arguments are those of RoundFlow.
   CoordinatorState(Store& store, InputBlocks& inputs, const std::vector<std::unique_ptr<PipelineState>>& pipelines,
                    std::optional<FaultBoardEntry> board, TellCommit on_commit)
       : flow(store, inputs, pipelines, board, std::move(on_commit)) {}
@@ -27,26 +28,27 @@ class CoordinatorState {
   Mutex mutex;
   RoundFlow flow RP_GUARDED_BY(mutex);
 
-  // Sleeps until something changed; the record says what for, until the caller has it and clears the record.
+  // Sleeps until something has changed. `record` shows `wait` until the caller has what it waits
+  // for and clears the record.
   void sleep(WaitRecord& record, const Wait& wait) RP_REQUIRES(mutex) {
     record.publish_once(wait);
     changed_.wait(mutex);
   }
   void wake() { changed_.notify_all(); }
 
-  // The run cannot go on. The first call counts.
+  // Ends the run with `error`. The first call counts.
   void fail(std::exception_ptr error) RP_REQUIRES(mutex) {
     if (!error_) error_ = std::move(error);
     wake();
   }
   [[nodiscard]] bool has_failed() const RP_REQUIRES(mutex) { return error_ != nullptr; }
-  // Throws what ended the run, if something did; the user knows it then.
+  // Throws the failure that ended the run, if there is one, and marks it as known to the user.
   void check_failure() RP_REQUIRES(mutex) {
     if (!error_) return;
     is_known_ = true;
     std::rethrow_exception(error_);
   }
-  // A call of the user's throws it, or has thrown it.
+  // Notes that a call of the user's throws the failure, or has thrown it.
   void set_known() RP_REQUIRES(mutex) { is_known_ = true; }
   [[nodiscard]] bool is_known() const RP_REQUIRES(mutex) { return is_known_; }
 

@@ -1,7 +1,9 @@
 // coordinator/coordinator_trace.h
-// What the coordinator puts into the run's trace: rounds that it accepts, slots that it commits, updates, waits.
+// Records the coordinator's work in the run's trace: rounds that it accepts, slots that it commits,
+// updates, waits.
 //
-// Owned by the Coordinator. Without a journal all does nothing. `since`: what now() said before it began; it ends now.
+// Owned by the Coordinator. Without a journal, all methods do nothing. `since`: the value of now()
+// when the work began; it ends at the time of the call.
 #pragma once
 
 #include <cstdint>
@@ -16,18 +18,19 @@ namespace rp {
 
 class CoordinatorTrace {
  public:
-  // Both must outlive it.
+  // The journal and the catalogue must outlive it.
   CoordinatorTrace(TraceJournal* journal, const Catalogue& catalogue);
 
   [[nodiscard]] std::int64_t now() const { return caller_.now(); }
-  // nullptr without a journal. `thread`: not kUpdates.
+  // Returns the track for the waits of a thread; nullptr without a journal. REQUIRES: `thread` is
+  // not kUpdates.
   [[nodiscard]] TraceTrack* waits(CoordinatorThread thread);
   [[nodiscard]] UpdateTrace& updates(int pipeline) { return updates_[static_cast<std::size_t>(pipeline)]; }
 
-  // The caller's thread.
+  // For the caller's thread.
   void accept_round(const Round& round, std::int64_t since);
   void copy_inputs(const Round& round, std::uint64_t bytes, std::int64_t since);
-  // The commit thread. `slot` with its epoch.
+  // For the commit thread. `slot` includes its epoch.
   void commit(std::uint64_t slot, int worker, std::int64_t since);
 
  private:

@@ -1,7 +1,9 @@
 // coordinator/pipeline_state.h
-// What the coordinator counts for one pipeline: the numbers that the next round and step get.
+// Counts the rounds, steps and versions of one pipeline: the numbers that the next round and step
+// get.
 //
-// Owned by the Coordinator; its counts are the caller's thread's. What rounds leave behind is in the RoundFlow.
+// Owned by the Coordinator. Only the caller's thread uses the counts. The RoundFlow holds what
+// rounds leave behind.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +18,7 @@
 namespace rp {
 
 struct PipelineSettings {
-  bool adds_rounds = false;  // steps may have several rounds; the store has sums
+  bool adds_rounds = false;  // steps may have several rounds; the store has fp32 sums of gradients
   bool asynchronous = false;
   PlanSettings plan;
   std::optional<LossScaling> loss_scaling{};
@@ -26,31 +28,32 @@ struct PipelineState {
   int number = 0;
   PipelineSettings settings;
   int first_trained_layer = 0;
-  bool is_trained = false;  // else all parameters are frozen
+  bool is_trained = false;  // false if all parameters are frozen
   std::unique_ptr<Updates> updates;
 
   std::uint64_t num_rounds = 0;           // with gradients or graph, since the start of training
-  std::uint64_t num_rounds_of_steps = 0;  // of these, those before the last step
-  std::uint64_t num_evaluations = 0;      // rounds without, in this run
-  std::uint64_t num_attempts = 0;         // of rounds with gradients, in this run: never the same number twice
+  std::uint64_t num_rounds_of_steps = 0;  // the part of num_rounds before the last step
+  std::uint64_t num_evaluations = 0;      // rounds without gradients or graph, in this run
+  std::uint64_t num_attempts = 0;         // of rounds with gradients, in this run; no number is used twice
   std::uint64_t num_steps = 0;            // since the start of training
   std::uint64_t version_offset = 0;  // version - steps, modulo 2^64: versions only grow, also when a state is loaded
-  int rounds_since_step = 0;         // rounds with gradients
+  int rounds_since_step = 0;         // rounds with gradients since the last step
   bool evaluates_newest = false;
-  bool is_stamped = false;  // since weights may have been written from outside of a step
+  bool is_stamped = false;  // the weights are stamped, and were not written outside of a step since
 
   [[nodiscard]] std::uint64_t version() const { return num_steps + version_offset; }
-  // Of the weights that the next round computes with.
+  // Returns the version of the weights that the next round computes with.
   [[nodiscard]] std::uint64_t used_version(bool newest) const {
     const std::uint64_t staleness = newest ? 1 : 2;
     return (num_steps + 1 >= staleness ? num_steps + 1 - staleness : 0) + version_offset;
   }
 
-  // The pipeline's next round, without plan, slots and inputs. REQUIRES: counted by count() once it is accepted.
+  // Returns the pipeline's next round, without plan, slots and inputs. REQUIRES: count() is called
+  // once the round is accepted.
   [[nodiscard]] std::shared_ptr<Round> next_round(const RoundTraits& traits, const PipelineRecord& record) const;
   void count(const RoundTraits& traits);
   void count_backward();
-  // Returns the version of the weights that the step's rounds have used.
+  // Returns the version of the weights that the rounds of this step have used.
   std::uint64_t count_step();
   void restart_at(std::uint64_t steps, std::uint64_t rounds, std::uint64_t version);
 };

@@ -87,7 +87,7 @@ void RoundFlow::drop_graph(const std::shared_ptr<Round>& round) {
     round->slots.pop_back();
   }
   blocks_.drop(round, dropped);
-  // Nobody will make what the caller was to have of the backward.
+  // No task will compute the gradient that was kept for the caller.
   if (round->traits.input_gradient) blocks_.release({round, {BlockKind::kGradient, 0}});
   end_if_done(*round);
 }
@@ -149,7 +149,7 @@ void RoundFlow::commit_gradients(const Round& round, const Slot& slot) {
   });
 }
 
-// A round is done when its last slot is committed and no backward may come.
+// A round is done when its last slot is committed and no backward pass can follow.
 void RoundFlow::end_if_done(Round& round) {
   if (round.graph_is_open || round.num_committed < round.slots.size()) return;
   round.all_done = true;

@@ -1,14 +1,17 @@
 // coordinator/round_flow.h
-// The rounds of all pipelines on their way from acceptance to the last use of their blocks: what accepting a round,
-// committing a slot and dropping a graph change.
+// Tracks the rounds of all pipelines from their acceptance to the last use of their blocks:
+// performs the changes that accepting a round, committing a slot and dropping a graph make.
 //
-// State only, without threads and waits. Each method leaves everything as far as it can be: slots that may be
-// dispatched are, blocks without readers are freed, the fault board is up to date, the Updates know which tasks are
-// open. Only what is committed, in slot order, frees blocks and gives gradients to the Updates
-// (docs/design/protocol.md).
+// Holds state only; it has no threads and never waits. When a method returns, everything that can
+// be done is done: slots that may be dispatched are dispatched, blocks without readers are freed,
+// the fault board is up to date, and the Updates know which tasks are open. A block is freed when
+// its last reader is removed (by the commit of a slot, the dropping of a graph, or release()), but
+// not before the slot that writes it is committed. Only commits, in slot order, pass gradients to
+// the Updates (docs/design/protocol.md).
 //
-// Owned by the Coordinator and guarded by its mutex, as are the rounds that it is given. Store, InputBlocks and Updates
-// must outlive it. Writes the command rings, the free rings, and of a round's table origins and sources.
+// Owned by the CoordinatorState and guarded by its mutex, as are the rounds that are passed to it.
+// Store, InputBlocks and Updates must outlive it. Writes the command rings, the free rings, and the
+// origins and sources of a round's table.
 #pragma once
 
 #include <cstddef>
@@ -33,7 +36,7 @@
 
 namespace rp {
 
-// What is told of a task that is committed.
+// Describes a task that is committed, for CoordinatorOptions::on_commit.
 struct CommittedTask {
   const Round& round;
   const Slot& slot;
@@ -43,41 +46,44 @@ using TellCommit = std::function<void(const CommittedTask&)>;
 
 class RoundFlow {
  public:
-  // `pipelines`: for their settings and their Updates. `on_commit`: of each task in slot order; may be empty. Throws
-  // rp::Error (kUsage) for a plan that is not the model's.
+  // `pipelines`: provide the settings and the Updates. `on_commit`: called for each task in slot
+  // order; may be empty. Throws rp::Error (kUsage) for a plan that does not fit its model.
   RoundFlow(Store& store, InputBlocks& inputs, const std::vector<std::unique_ptr<PipelineState>>& pipelines,
             std::optional<FaultBoardEntry> board, TellCommit on_commit);
 
-  // Gives a new round its plan, this one or, without, the pipeline's own, and so its slots.
+  // Sets the plan of a new round, and with it the round's slots: `plan`, or the pipeline's own plan
+  // if it is nullptr.
   void set_plan(Round& round, const Plan* plan) const;
-  // Appends the round, without the backward of a graph. REQUIRES: its inputs are placed.
+  // Appends the slots of the round, except the backward slots of a graph. REQUIRES: the round's
+  // inputs are placed.
   void accept(const std::shared_ptr<Round>& round, const RoundInputs& inputs);
-  // Appends the backward of a graph that is open.
+  // Appends the backward slots of a graph. REQUIRES: the graph is open.
   void accept_backward(const std::shared_ptr<Round>& round, std::uint64_t attempt);
-  // There will be no backward. Nothing if the graph is not open.
+  // Removes the backward slots of a graph. Does nothing if the graph is not open.
   void drop_graph(const std::shared_ptr<Round>& round);
-  // A reader less.
+  // Removes one reader of the block.
   void release(const BlockOfRound& block) { blocks_.release(block); }
 
-  // The next slot in order. Returns what the user is told if the task failed: then nothing is changed. Throws what
-  // --check-consistency finds.
+  // Commits the next slot in order. If the task failed, changes nothing and returns the error for
+  // the user; otherwise returns nullptr. Throws the violations that --check-consistency finds.
   [[nodiscard]] std::exception_ptr commit(const Completion& completion);
 
-  // Tells the workers of blocks that they had no place for in their rings. False: there still are such.
+  // Sends the workers the freed blocks that did not fit into their rings so far. Returns false if
+  // some still do not fit.
   bool flush_frees() { return blocks_.flush_frees(); }
 
   [[nodiscard]] const Dispatcher& slots() const { return dispatcher_; }
   [[nodiscard]] const StagePlans& plans() const { return plans_; }
-  // By worker, as they told with their last completion.
+  // By worker, as reported with the worker's last completion.
   [[nodiscard]] const std::vector<DeviceMemoryPeaks>& device_memory() const { return device_memory_; }
   [[nodiscard]] PipelineBuffers& buffers(int pipeline) { return at(pipeline).buffers; }
-  // What the rounds so far tell of it.
+  // Returns the budget that follows from the rounds so far.
   [[nodiscard]] const ActivationBudget& activation_budget(int pipeline) { return at(pipeline).activation_budget; }
 
  private:
   struct Pipeline {
     Updates& updates;
-    bool rounds_overlap;  // of rounds with gradients: see RoundMemory
+    bool rounds_overlap;  // for rounds with gradients; see RoundMemory
     ActivationBudget activation_budget;
     PipelineBuffers buffers;
   };

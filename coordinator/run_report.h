@@ -1,8 +1,9 @@
 // coordinator/run_report.h
-// What the coordinator says of itself on the fault board: how far it is, and a wait record for each thread.
+// Publishes the coordinator's progress on the fault board, and provides a wait record for each of
+// its threads.
 //
-// Owned by the Coordinator and guarded by its mutex, but for the records: each is its own thread's. Without a board all
-// does nothing.
+// Owned by the RoundFlow and guarded by the Coordinator's mutex, except the wait records: each
+// belongs to its own thread. Without a board, all methods do nothing.
 #pragma once
 
 #include <optional>
@@ -18,7 +19,7 @@ class RunReport {
  public:
   explicit RunReport(std::optional<FaultBoardEntry> board) : board_(board) {}
 
-  // The newest round.
+  // Notes the newest round; the next slots() publishes it.
   void round(const Round& newest) {
     progress_.round = static_cast<std::int64_t>(newest.number);
     progress_.step = static_cast<std::int64_t>(newest.step);
@@ -32,7 +33,8 @@ class RunReport {
     board_->publish_progress(progress_);
   }
 
-  // `number`: the pipeline whose updates it makes.
+  // Returns the wait record of a thread. `number`: for kUpdates, the pipeline that the thread
+  // updates.
   [[nodiscard]] static WaitRecord waits(std::optional<FaultBoardEntry> board, CoordinatorThread thread,
                                         int number = 0) {
     return board ? board->waits(thread, number) : WaitRecord();

@@ -64,7 +64,7 @@ void ScheduleReport::add(const CommittedTask& task) {
 MeasuredSteps ScheduleReport::measure(std::uint64_t warm_up) const {
   MutexLock lock(mutex_);
   RP_ASSERT(warm_up >= 1 && num_dropped_ + steps_.size() > warm_up);
-  // The one before is kept for its end.
+  // The step before the measured ones is needed for its end.
   const auto before =
       std::next(steps_.begin(), static_cast<std::ptrdiff_t>(std::max(warm_up, num_dropped_ + 1) - num_dropped_ - 1));
   MeasuredSteps measured{.num_workers = num_workers_};

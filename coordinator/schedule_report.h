@@ -1,9 +1,10 @@
 // coordinator/schedule_report.h
-// How well the steps of a run used its workers: what was said of each task, by step; and what the steps were, so that a
-// simulator can be asked about the same ones.
+// Measures how well the steps of a run used its workers, and describes the steps so that a
+// simulator can run the same ones.
 //
-// add() is for CoordinatorOptions::on_commit; the rest is for any thread. Of one pipeline's rounds with gradients, and
-// of the newest steps only, so that a run may last for ever.
+// add() is for CoordinatorOptions::on_commit; all other methods are for any thread. Covers the
+// rounds with gradients of one pipeline, and only the newest steps, so that memory stays bounded
+// however long a run lasts.
 #pragma once
 
 #include <cstdint>
@@ -21,21 +22,22 @@ struct MeasuredSteps {
   int num_workers = 0;
   int num_steps = 0;
   std::int64_t num_tasks = 0;
-  std::int64_t wall_ns = 0;  // from the end of the step before the first to the end of the last one
-  double median_ms = 0;      // of the times between the ends of two steps
-  std::int64_t busy_ns = 0;  // of all workers, as the rest
+  std::int64_t wall_ns = 0;  // from the end of the step before the first measured one to the end of the last one
+  double median_ms = 0;      // of the times between the ends of consecutive steps
+  std::int64_t busy_ns = 0;  // sums over all workers, as are the fields below
   std::int64_t exposed_ns = 0;
   std::int64_t dispatch_ns = 0;
   std::int64_t max_dispatch_ns = 0;  // of one task
 
-  // Busy time as a part of all workers' time.
+  // Busy time as a fraction of all workers' time.
   [[nodiscard]] double efficiency() const;
   [[nodiscard]] double bubble() const { return 1 - efficiency(); }
   [[nodiscard]] double step_ms() const;
   [[nodiscard]] double dispatch_us_per_task() const;
-  // As a part of the tasks' compute.
+  // Dispatch time as a fraction of the tasks' busy time.
   [[nodiscard]] double dispatch_part() const;
-  // Standing still while only the worker's own copies were missing, as a part of all workers' time.
+  // Time that workers stood still while only their own copies were missing, as a fraction of all
+  // workers' time.
   [[nodiscard]] double exposed_part() const;
 };
 
@@ -45,23 +47,24 @@ class ScheduleReport {
 
   void add(const CommittedTask& task);
 
-  // Steps without the first `warm_up` up to the last one, which are all committed; a step ends when the last of its
-  // tasks has computed. REQUIRES: warm_up >= 1; there is a later step.
+  // Measures the steps after the first `warm_up` ones, up to the last one. A step ends when the
+  // last of its tasks has computed. REQUIRES: warm_up >= 1; there is a later step; all tasks of
+  // these steps are committed.
   [[nodiscard]] MeasuredSteps measure(std::uint64_t warm_up) const;
 
-  // What the last step was like. REQUIRES: there was one.
+  // Describes the last step. REQUIRES: there was a step.
   struct Shape {
     Plan plan;
     int num_rounds = 0;
     int round_microbatches = 0;
     RecomputeGrain recompute = RecomputeGrain::kStage;
-    std::uint64_t first_step = 0;  // the how manieth it was, from 1, from which on all steps were like this
+    std::uint64_t first_step = 0;  // index, from 1, of the first of the steps like this one that end with it
   };
   [[nodiscard]] Shape shape() const;
-  // Steps of which tasks were added.
+  // Returns the number of steps whose tasks were added.
   [[nodiscard]] std::uint64_t num_steps() const;
 
-  static constexpr std::size_t kMaxSteps = 1000;  // the newest
+  static constexpr std::size_t kMaxSteps = 1000;  // of the newest steps
 
  private:
   struct Step {
@@ -69,7 +72,7 @@ class ScheduleReport {
     std::int64_t end_ns = 0;
     ComputeTimes compute;
     std::int64_t max_dispatch_ns = 0;
-    std::shared_ptr<const Plan> plan;  // steps in a row that have the same share it
+    std::shared_ptr<const Plan> plan;  // shared by consecutive steps that have the same plan
     RecomputeGrain recompute = RecomputeGrain::kStage;
     int num_fused = 0;
     int round_microbatches = 0;
@@ -79,7 +82,7 @@ class ScheduleReport {
 
   const int num_workers_;
   mutable Mutex mutex_;
-  std::map<std::uint64_t, Step> steps_ RP_GUARDED_BY(mutex_);  // by number
+  std::map<std::uint64_t, Step> steps_ RP_GUARDED_BY(mutex_);  // by step number
   std::uint64_t num_dropped_ RP_GUARDED_BY(mutex_) = 0;
 };
 

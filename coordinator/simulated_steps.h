@@ -1,5 +1,5 @@
 // coordinator/simulated_steps.h
-// What the simulator says of the steps that a run had.
+// Simulates the steps that a run had, to compare the simulated times with the measured ones.
 #pragma once
 
 #include <cstdint>
@@ -17,16 +17,19 @@ struct StepSettings {
   int first_trained_layer = 0;
 };
 
-// The steps as work for simulate_run(), with nothing that is moved: copies and updates are the caller's to add.
-// `times`: of all layers, the head as the last one. REQUIRES: as many as the plan has.
+// Describes the steps as work for simulate_run(), without copies and updates; the caller may add
+// these. `times`: of all layers; the head is the last one. REQUIRES: `times` has one entry for each
+// layer of the plan.
 [[nodiscard]] RunWork work_like(const ScheduleReport::Shape& shape, const std::vector<LayerWork>& times,
                                 const StepSettings& settings);
 
-// How many of the first steps are no measure of the last one's plan: `least`, and those with another plan, with the one
-// that overlaps with them. At least the last step counts. REQUIRES: there were two steps.
+// Returns how many of the first steps to leave out when measuring the last step's plan: at least
+// `least`, and all steps that had another plan together with the two steps after these, of which
+// the first overlaps with them. Keeps at least the last step. REQUIRES: there were two steps.
 [[nodiscard]] std::uint64_t steps_to_leave_out(const ScheduleReport& report, std::uint64_t least);
 
-// `times`: what layers took in the run, as Coordinator::layer_times() has it.
+// Returns the measured and the simulated time of a step. `times`: the times of the layers in the
+// run, as Coordinator::layer_times() returns them.
 [[nodiscard]] StepTimes compare_steps(const ScheduleReport& report, const std::vector<LayerTiming>& times,
                                       const StepSettings& settings);
 

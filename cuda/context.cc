@@ -11,11 +11,11 @@ namespace rp {
 
 namespace {
 
-// What is current in this thread; nobody else sets it.
+// The context that is current in this thread. No other code sets it.
 thread_local CUcontext t_current = nullptr;
 
-// Those of its functions that may wait for the GPU before they give something back, or whose end is the end of such
-// things.
+// Returns a table in which the functions that free resources do nothing. Those functions may wait
+// for the GPU, or end the context that the resources belong to.
 CudaDriver without_giving_back(CudaDriver driver) {
   driver.mem_free = [](CUdeviceptr) { return CUDA_SUCCESS; };
   driver.mem_free_host = [](void*) { return CUDA_SUCCESS; };
@@ -51,10 +51,10 @@ CudaContext CudaContext::open(const CudaDriver& driver, const std::string& uuid)
     check_cuda(driver, driver.device_get_uuid(&bytes, device), "asking a GPU for its UUID");
     const std::string found = uuid_text(bytes);
     seen += cat(seen.empty() ? "" : ", ", found);
-    // "MIG-..." for a part of a card: the driver gives the number alone.
+    // The UUID of a part of a card begins with "MIG-"; the driver returns only the digits.
     if (!uuid.empty() && found.substr(found.find('-')) != uuid.substr(std::min(uuid.find('-'), uuid.size()))) continue;
     CUcontext context = nullptr;
-    // Its threads sleep while they wait: the processor has better things to do.
+    // Threads that wait for the GPU then sleep, which leaves the processor to other work.
     (void)driver.primary_context_set_flags(device, CU_CTX_SCHED_BLOCKING_SYNC);
     check_cuda(driver, driver.primary_context_retain(&context, device), cat("opening GPU ", found));
     return {driver, device, found, context};

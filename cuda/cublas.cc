@@ -6,7 +6,7 @@
 
 #include "common/text.h"
 
-// Where the headers are, they agree.
+// If the headers are installed, check that the numbers agree.
 #if __has_include(<cublas_api.h>)
 #include <cublas_api.h>
 static_assert(static_cast<int>(rp::BlasType::kFloat32) == CUDA_R_32F &&

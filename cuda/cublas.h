@@ -1,7 +1,7 @@
 // cuda/cublas.h
-// The functions of cuBLAS that matrix products are measured with, as a table: loaded from the library that LibTorch or
-// the toolkit brings, or a test's own. Declared here with the numbers of cublas_api.h and library_types.h: cuda.h may
-// be there without them.
+// A table of the cuBLAS functions for measuring matrix products. It is loaded from the library that
+// LibTorch or the toolkit brings, or provided by a test. The numbers of cublas_api.h and
+// library_types.h are repeated here because cuda.h may be installed without those headers.
 #pragma once
 
 #include <cuda.h>
@@ -17,7 +17,8 @@ enum class BlasCompute : int { kFloat16 = 64, kFloat32 = 68, kTf32 = 77 };
 enum class BlasForm : int { kPlain = 0, kTransposed = 1 };
 inline constexpr int kBlasAnyAlgorithm = -1;
 
-// Members are cublasCreate_v2, cublasDestroy_v2, cublasSetStream_v2, cublasGemmEx; each gives 0 where it went well.
+// Members are cublasCreate_v2, cublasDestroy_v2, cublasSetStream_v2 and cublasGemmEx. Each returns
+// 0 on success.
 struct Cublas {
   int (*create)(void** handle) = nullptr;
   int (*destroy)(void* handle) = nullptr;
@@ -29,13 +30,13 @@ struct Cublas {
 
 struct FoundCublas {
   std::optional<Cublas> table{};
-  std::string problem{};  // why there is none
+  std::string problem{};  // why there is no table
 };
 
-// By its name alone, where the loader finds it, else through the plug-in for GPUs, whose LibTorch knows where its own
-// is. `plugin`: its path, or empty. Never unloaded. `name`: of the library.
+// Loads the library `name` where the loader finds it, or else through the GPU plug-in at `plugin`
+// (may be empty), whose LibTorch knows where its own copy is. The library is never unloaded.
 [[nodiscard]] FoundCublas load_cublas(const std::filesystem::path& plugin, const std::string& name);
-// Of the CUDA that this was built with.
+// Returns the name of the library that belongs to the CUDA version of this build.
 [[nodiscard]] std::string cublas_name();
 
 }  // namespace rp

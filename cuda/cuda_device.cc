@@ -24,7 +24,7 @@ CudaDevice::CudaDevice(const CudaDriver& driver, const CudaDeviceOptions& option
       compute_(context_, memory(), false),
       computed_(context_) {}
 
-// What its parts give back is given back in this thread.
+// The members return their resources to the driver in this thread, so it makes the context current.
 CudaDevice::~CudaDevice() {
   try {
     context_.make_current();
@@ -56,8 +56,8 @@ void CudaDevice::leave_to_process_end() {
 
 std::uint64_t CudaDevice::arena_bytes(const CudaContext& context, const CudaDeviceOptions& options) {
   if (options.memory_bytes > 0) return options.memory_bytes;
-  // The other workers take theirs sooner or later: what is free says nothing of this one's share, but that it is no
-  // more.
+  // The other workers allocate their shares sooner or later. So the free memory is only an upper
+  // bound for the share of this worker.
   const CudaContext::MemoryInfo memory = context.memory_info();
   const std::uint64_t share =
       options.num_sharers > 1
@@ -72,7 +72,8 @@ std::uint64_t CudaDevice::arena_bytes(const CudaContext& context, const CudaDevi
   return (share - margin) / 4096 * 4096;
 }
 
-// Which memory is registered changes while streams copy; that it is not is told to whoever registers.
+// Memory is registered while streams already copy. A copy that meets unregistered memory reports it
+// to the PinnedStore.
 CudaStream::Memory CudaDevice::memory() {
   return {.arena = arena_, .pinned = pinned_, .on_unregistered = [this](const std::byte* data) {
             if (pinned_store_) pinned_store_->notice_unregistered(data);
@@ -99,8 +100,8 @@ DeviceMemory CudaDevice::allocate(std::uint64_t bytes, MemoryUse use) {
   return memory;
 }
 
-// LibTorch's tensors and the worker's own buffers are given back when the last operation on them is enqueued: what is
-// computed with them may be still to come.
+// LibTorch's tensors and the worker's own buffers are freed as soon as the last operation on them
+// is enqueued. So computations that are enqueued may still use memory that is allocated again.
 void CudaDevice::let_uploads_wait_for_compute() {
   MutexLock lock(mutex_);
   compute_.record(computed_);
@@ -132,7 +133,7 @@ std::unique_ptr<Event> CudaDevice::make_event() { return std::make_unique<CudaEv
 std::unique_ptr<OutputSignals> CudaDevice::connect(Store& store, int number) {
   pinned_store_.emplace(pinned_, store, warn_, options_.registration);
   if (store.checks_consistency())
-    return std::make_unique<HostSignals>(store, number);  // the host reads what was signalled
+    return std::make_unique<HostSignals>(store, number);  // the host reads the outputs after the signal
   if (options_.signals == GpuSignals::kEvents) return std::make_unique<EventSignals>(context_, store, number);
   return std::make_unique<WordSignals>(context_, pinned_, store, number);
 }

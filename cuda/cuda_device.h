@@ -1,9 +1,9 @@
 // cuda/cuda_device.h
-// A GPU of NVIDIA's as a device: one allocation of its memory, a stream of each kind, events and words for those who
-// wait.
+// Implements Device on an NVIDIA GPU: one allocation of its memory, a stream of each kind, and
+// signals by events or words.
 //
-// Owned by the worker; what it gives must be given back before it ends, and its streams be drained. The driver must
-// outlive it.
+// Owned by the worker. All memory that it returns must be freed, and its streams drained, before it
+// is destroyed. The driver must outlive it.
 #pragma once
 
 #include <array>
@@ -22,22 +22,24 @@
 
 namespace rp {
 
-// How workers' GPUs wait for each other: stream memory operations on the store's words, or CUDA IPC events.
+// How the GPUs of workers wait for each other: by stream memory operations on words of the store,
+// or by CUDA IPC events.
 enum class GpuSignals { kWords, kEvents };
 
 struct CudaDeviceOptions {
   std::string uuid{};              // empty: the first GPU that this process sees
-  std::uint64_t memory_bytes = 0;  // what the worker may take; 0: its share of what is free, but for margin_bytes()
+  std::uint64_t memory_bytes = 0;  // for this worker; 0: its share of the free memory, minus margin_bytes()
   int num_sharers = 1;             // workers of the run on this GPU
-  std::uint64_t host_bytes = 0;    // of the host's memory that will be registered, as far as that is known
+  std::uint64_t host_bytes = 0;    // of host memory that will be registered, if that is known
   GpuSignals signals = GpuSignals::kWords;
   PinnedStoreOptions registration{};
 };
 
 class CudaDevice : public Device {
  public:
-  // Left by each worker to the driver, LibTorch's libraries and other programs where nobody says how much memory to
-  // take: and what the GPU's page tables need for registered memory of the host's, 8 bytes for each page of 4096.
+  // Memory that each worker leaves to the driver, LibTorch's libraries and other programs if no
+  // size is given. The GPU's page tables for registered host memory need 8 more bytes for each page
+  // of 4096.
   static constexpr std::uint64_t kMarginBytes = std::uint64_t{1} << 30;
   [[nodiscard]] static std::uint64_t margin_bytes(std::uint64_t host_bytes) {
     return kMarginBytes + host_bytes / 4096 * 8;
@@ -48,30 +50,36 @@ class CudaDevice : public Device {
   ~CudaDevice() override;
 
   [[nodiscard]] std::string name() const override { return name_; }
-  // Uploads to it come after what compute was given before. It is given back at once: REQUIRES: what else used it than
-  // the compute stream is done, or the compute stream comes after that. Throws as take().
+  // Uploads to the memory run after everything that is enqueued on the compute stream so far. Freed
+  // memory can be allocated again at once. REQUIRES: when the memory is freed, all streams except
+  // the compute stream have finished using it, or the compute stream waits until they have. Throws
+  // as take() does.
   [[nodiscard]] DeviceMemory allocate(std::uint64_t bytes, MemoryUse use) override;
   [[nodiscard]] DeviceMemoryPeaks memory_peaks() const override;
   [[nodiscard]] Stream& stream(StreamKind kind) override;
   [[nodiscard]] std::unique_ptr<Event> make_event() override;
   void check() override { compute_.check(); }
   void stop() override;
-  // What the host is still to be told is not told, and what a GPU that does not end its work holds is left to the end
-  // of the process.
+  // Cancels the calls that are enqueued for the host. If the GPU does not finish its work, its
+  // resources are left to the end of the process.
   void abandon() override;
   void leave_to_process_end() override;
-  // Once, before any copy. Registers the store. With --check-consistency the host reads what is signalled: HostSignals.
+  // Registers the store. Must be called once, before any copy. With --check-consistency the host
+  // reads the outputs after each signal, so the result is a HostSignals.
   [[nodiscard]] std::unique_ptr<OutputSignals> connect(Store& store, int number) override;
 
-  // For the executor: what the device computes on, and with, and where its results are copied.
+  // For the executor: the context and stream that it computes with, the stream that its results are
+  // copied on, and the memory.
   [[nodiscard]] const CudaContext& context() const { return context_; }
   [[nodiscard]] CUstream compute_stream() const { return compute_.get(); }
-  [[nodiscard]] CUstream download_stream() const { return download_.get(); }  // of outputs
+  [[nodiscard]] CUstream download_stream() const { return download_.get(); }  // for outputs
   [[nodiscard]] DeviceArena& arena() { return arena_; }
-  // For tests and reports, from connect() on: what of the store is registered, and how far that is.
+  // For tests and reports, after connect(): which parts of the store are registered, and the
+  // progress of the registration.
   [[nodiscard]] const PinnedMemory& pinned() const { return pinned_; }
   [[nodiscard]] const PinnedStore& pinned_store() const { return *pinned_store_; }
-  // Of the arena; given back to it. Throws rp::Error (kNoResource) with what has the memory and what to do.
+  // Allocates from arena(), where the memory must be freed. Throws rp::Error (kNoResource) with the
+  // uses that occupy the memory and what to change.
   [[nodiscard]] std::byte* take(std::uint64_t bytes, MemoryUse use);
 
  private:
@@ -97,7 +105,7 @@ class CudaDevice : public Device {
   std::optional<PinnedStore> pinned_store_;  // from connect() on
   bool gives_back_ = true;
   Mutex mutex_;
-  CudaEvent computed_ RP_GUARDED_BY(mutex_);  // what compute had been given when memory was taken last
+  CudaEvent computed_ RP_GUARDED_BY(mutex_);  // the end of the compute stream's work at the last allocation
 };
 
 }  // namespace rp

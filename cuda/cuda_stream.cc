@@ -23,7 +23,7 @@ CudaQueue::~CudaQueue() {
   if (stream_ != nullptr) (void)context_.driver().stream_destroy(stream_);
 }
 
-// The driver's own wait has no deadline.
+// The driver's own wait has no time limit.
 bool CudaQueue::drain(std::int64_t timeout_ns) const {
   context_.make_current();
   const Deadline deadline = Deadline::after_ns(timeout_ns);
@@ -72,7 +72,7 @@ void CudaStream::enqueue_copy(std::byte* to, const std::byte* from, std::uint64_
 void CudaStream::copy(std::byte* to, const std::byte* from, std::uint64_t bytes) {
   context_.make_current();
   const bool is_upload = memory_.arena.holds(to);
-  // A copy never crosses the end of what was registered in one piece: the driver takes none that does.
+  // A copy never crosses the end of a registered piece, because the driver refuses such copies.
   for (std::uint64_t at = 0; at < bytes;) {
     const PinnedMemory::Extent extent = memory_.pinned.extent(is_upload ? from + at : to + at, bytes - at);
     if (extent.is_registered) {
@@ -85,7 +85,7 @@ void CudaStream::copy(std::byte* to, const std::byte* from, std::uint64_t bytes)
   }
 }
 
-// The stream's order is all that guards the buffer.
+// Only the order of the stream protects the staging buffer.
 void CudaStream::copy_staged(std::byte* to, const std::byte* from, std::uint64_t bytes, bool is_upload) {
   staged_bytes_.fetch_add(bytes, std::memory_order_relaxed);
   for (std::uint64_t at = 0; at < bytes; at += kStageBytes) {

@@ -1,9 +1,10 @@
 // cuda/cuda_stream.h
-// A stream of a GPU. What the host is told of its progress goes over a second stream beside it: a host function in the
-// stream itself would hold up the copies behind it until a thread of the driver's has run it.
+// Implements Stream on a GPU. It reports its progress to the host over a second stream, because a
+// host function in the stream itself would delay the copies after it until a thread of the driver
+// has run the function.
 //
-// Owned by the CudaDevice. One thread enqueues at a time, but for record() and wait_event(), which are for any thread.
-// Context, arena and pinned memory must outlive it.
+// Owned by the CudaDevice. Only one thread may enqueue at a time, except that record() and
+// wait_event() are thread-safe. Context, arena and pinned memory must outlive it.
 #pragma once
 
 #include <atomic>
@@ -25,20 +26,22 @@ class CudaEvent : public Event {
   CudaEventHandle handle;
 };
 
-// A stream of the driver's. Move-only.
+// A stream of the driver. Move-only.
 class CudaQueue {
  public:
-  // `is_urgent`: its kernels go first where those of several wait. The driver knows no priorities among copies: what
-  // must not wait for long copies is helped by cutting those (worker/copies/bulk_copies.h).
+  // `is_urgent`: its kernels run first if kernels of several streams are waiting. The driver has no
+  // priorities for copies; instead, long copies are cut so that others can pass them
+  // (worker/copies/bulk_copies.h).
   CudaQueue(const CudaContext& context, bool is_urgent);
   CudaQueue(CudaQueue&& other) noexcept : context_(other.context_), stream_(other.stream_) { other.stream_ = nullptr; }
   CudaQueue& operator=(CudaQueue&&) = delete;
   ~CudaQueue();
   [[nodiscard]] CUstream get() const { return stream_; }
-  // Returns true when all that was enqueued is done, false if it takes longer. Throws rp::Error with what the driver
-  // says.
+  // Waits until everything that was enqueued is done. Returns false if that takes longer than the
+  // time limit. Throws rp::Error with the driver's message.
   [[nodiscard]] bool drain(std::int64_t timeout_ns) const;
-  // Nothing of it is left to do, or ever will be done: the GPU has failed.
+  // Returns true if the stream has nothing left to do, or if the GPU has failed and will do nothing
+  // more.
   [[nodiscard]] bool is_idle() const;
 
  private:
@@ -51,15 +54,15 @@ class CudaStream : public Stream {
   struct Memory {
     const DeviceArena& arena;
     const PinnedMemory& pinned;
-    std::function<void(const std::byte* data)> on_unregistered;  // a copy met such memory of the host
+    std::function<void(const std::byte* data)> on_unregistered;  // called when a copy meets unregistered host memory
   };
   CudaStream(const CudaContext& context, const Memory& memory, bool is_urgent);
   ~CudaStream() override;
   CudaStream(const CudaStream&) = delete;
   CudaStream& operator=(const CudaStream&) = delete;
 
-  // One of both is in the arena. Host memory that is not registered is copied through a pinned buffer, in the stream's
-  // order.
+  // Exactly one of `to` and `from` is in the arena. Unregistered host memory is copied through a
+  // pinned buffer, in the order of the stream.
   void copy(std::byte* to, const std::byte* from, std::uint64_t bytes) override;
   void signal(SequenceWord& word, std::uint64_t value) override;
   void call(void (*function)(void*), void* argument) override;
@@ -67,23 +70,23 @@ class CudaStream : public Stream {
   void record(Event& event) override;
   void wait_event(const Event& event) override;
   void publish_waitable(SequenceWord& word, std::uint64_t value) override { word.publish(value); }
-  // Throws rp::Error: kHang if that takes too long, or what the driver says.
+  // Throws rp::Error: kHang if it takes too long, or the driver's error.
   void drain() override;
-  // What the driver says is no concern of a worker that gives up.
+  // Returns false if the driver reports an error, which does not matter to a worker that gives up.
   [[nodiscard]] bool drain_within(std::int64_t timeout_ns) override;
 
-  // No call of this class sleeps any longer for what is under way, and nothing more is enqueued for the host. Any
-  // thread.
+  // From now on no call of this class sleeps until operations in progress are done, and nothing
+  // more is enqueued for the host. Thread-safe.
   void stop_calls();
-  // What is enqueued for the host is not called any more. Any thread.
+  // From now on no function that is enqueued for the host is called. Thread-safe.
   void cancel_calls();
   [[nodiscard]] bool is_idle() const { return queue_.is_idle() && side_queue_.is_idle(); }
-  // Throws rp::Error with what the driver says where the GPU has failed. Any thread.
+  // Throws rp::Error with the driver's message if the GPU has failed. Thread-safe.
   void check() const;
 
   [[nodiscard]] CUstream get() const { return queue_.get(); }
   [[nodiscard]] const CudaContext& context() const { return context_; }
-  // Bytes that went through the pinned buffer. Any thread.
+  // Returns the number of bytes that went through the pinned buffer. Thread-safe.
   [[nodiscard]] std::uint64_t staged_bytes() const { return staged_bytes_.load(std::memory_order_relaxed); }
 
  private:
@@ -92,7 +95,8 @@ class CudaStream : public Stream {
 
   void copy_staged(std::byte* to, const std::byte* from, std::uint64_t bytes, bool is_upload);
   void enqueue_copy(std::byte* to, const std::byte* from, std::uint64_t bytes);
-  // The second stream comes after what is enqueued.
+  // Makes the second stream wait for everything that is enqueued so far, and returns its host
+  // calls.
   HostCalls& beside();
 
   const CudaContext& context_;
@@ -100,7 +104,7 @@ class CudaStream : public Stream {
   CudaQueue queue_;
   CudaQueue side_queue_;
   CudaEventHandle to_side_;
-  HostCalls calls_;  // in the stream's own order
+  HostCalls calls_;  // in the order of the stream itself
   HostCalls side_calls_;
   std::byte* stage_ = nullptr;
   std::atomic<std::uint64_t> staged_bytes_{0};

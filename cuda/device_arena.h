@@ -1,10 +1,10 @@
 // cuda/device_arena.h
-// The one allocation of a GPU's memory that a worker makes at its start, and what parts of it are in use, for what:
-// nothing is asked of the driver afterwards, so that a step can neither wait for it nor fail for another program's
-// sake.
+// Manages the single allocation of GPU memory that a worker makes at its start, and counts the use
+// of its parts. The driver is not asked for memory afterwards, so a step neither waits for the
+// driver nor fails because of another program.
 //
-// Owned by the CudaDevice; for any thread. Who gives memory back says that no stream uses it any more, or that only the
-// stream does which the next owner will use it on.
+// Owned by the CudaDevice. Thread-safe. A caller may free memory only if no stream uses it any
+// more, or only the stream on which the next owner will use it.
 #pragma once
 
 #include <cstddef>
@@ -19,25 +19,25 @@ namespace rp {
 
 class DeviceArena {
  public:
-  // The context must outlive it. Throws rp::Error (kNoResource) with need and free.
+  // The context must outlive it. Throws rp::Error (kNoResource) with the wanted and the free size.
   DeviceArena(const CudaContext& context, std::uint64_t bytes);
   ~DeviceArena();
   DeviceArena(const DeviceArena&) = delete;
   DeviceArena& operator=(const DeviceArena&) = delete;
 
-  // Aligned to 4096 bytes. Null if no free part is that long.
+  // Returns memory that is aligned to 4096 bytes, or null if no free part is large enough.
   [[nodiscard]] std::byte* allocate(std::uint64_t bytes, MemoryUse use);
-  // REQUIRES: allocate() gave it.
+  // REQUIRES: `data` was returned by allocate().
   void free(std::byte* data);
-  // From now on it counts as this. Nothing if allocate() did not give it.
+  // Counts the memory as `use` from now on. Has no effect if allocate() did not return `data`.
   void count_as(const std::byte* data, MemoryUse use);
 
-  // Whether an address is in it.
+  // Returns true if the address is in the arena.
   [[nodiscard]] bool holds(const std::byte* data) const { return data >= base_ && data < base_ + bytes_; }
 
   [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
   [[nodiscard]] MemoryState state() const;
-  // resident_bytes is not its to know.
+  // Leaves resident_bytes empty, because the arena does not know it.
   [[nodiscard]] DeviceMemoryPeaks peaks() const;
 
   ArenaBook::Level take_tensor_level() { return book_.take_tensor_level(); }

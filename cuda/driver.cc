@@ -19,7 +19,7 @@ constexpr const char* kLibrary = "libcuda.so.1";
 std::string version_text(int version) { return cat(version / 1000, ".", version % 1000 / 10); }
 
 CudaDriver load_driver() {
-  // Never closed: the driver's threads outlive every owner that it could have.
+  // Never closed, because the driver's threads would outlive any owner of the library.
   void* const library = dlopen(kLibrary, RTLD_NOW | RTLD_GLOBAL);
   if (library == nullptr) {
     fail_without_gpu(cat("the NVIDIA driver's library ", kLibrary, " is not there"),

@@ -1,9 +1,10 @@
 // cuda/driver.h
-// The functions of the CUDA driver that we use, as a table: loaded from the driver's library, or a test's own
-// (tests/cuda/fake_driver/fake_driver.h).
+// A table of the CUDA driver's functions that this project uses. It is loaded from the driver's
+// library, or provided by a test (tests/cuda/fake_driver/fake_driver.h).
 //
-// Members are the driver's functions of the same name without `cu`, as cuda.h of the toolkit declares them. A table is
-// never changed once somebody uses it, and lives as long as the process.
+// Members have the names of the driver's functions without `cu`, and their types are declared by
+// the toolkit's cuda.h. A table does not change once it is in use, and exists as long as the
+// process.
 #pragma once
 
 #include <cuda.h>
@@ -12,7 +13,7 @@
 
 #include "roundpipe/error.h"
 
-// member, function of the driver.
+// Lists the members and the functions of the driver.
 #define RP_CUDA_FUNCTIONS(X)                                \
   X(init, cuInit)                                           \
   X(driver_get_version, cuDriverGetVersion)                 \
@@ -62,16 +63,17 @@ struct CudaDriver {
 #undef RP_CUDA_MEMBER
 };
 
-// The driver of this machine, loaded at the first call and initialised. Throws rp::Error (kNoResource) with what to do:
-// there is no driver, it is too old, or it has no GPU for this process.
+// Returns the table of this machine's driver, which is loaded and initialised by the first call.
+// Throws rp::Error (kNoResource) with the remedy if there is no driver, if it is too old, or if it
+// has no GPU for this process.
 [[nodiscard]] const CudaDriver& cuda_driver();
 
-// What the driver calls a result: "CUDA_ERROR_OUT_OF_MEMORY (out of memory)".
+// Returns the driver's name and text of a result: "CUDA_ERROR_OUT_OF_MEMORY (out of memory)".
 [[nodiscard]] std::string cuda_result_text(const CudaDriver& driver, CUresult result);
 
-// Throws rp::Error unless the result is CUDA_SUCCESS: kNoResource where memory or a device is missing, else kUserError,
-// since what a stream reports late is most often a fault in a kernel. `what`: what was being done, as "copying 4 MiB to
-// the GPU".
+// Throws rp::Error unless the result is CUDA_SUCCESS: kNoResource if memory or a device is missing,
+// else kUserError, since errors that a stream reports late are usually faults in a kernel. `what`:
+// the operation in progress, as "copying 4 MiB to the GPU".
 void check_cuda(const CudaDriver& driver, CUresult result, const std::string& what);
 
 }  // namespace rp

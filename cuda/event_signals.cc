@@ -37,13 +37,14 @@ void EventSignals::wait_reusable(std::uint64_t old) const {
   };
   const SequenceWord& complete = store_.worker_words(worker_).events;
   if (complete.wait_at_least(old, {&kNeverStop, kTimeoutNs}) != WaitResult::kReached) fail("was not complete");
-  // SYNC: seq_cst, with the loads of `held` below; pairs with enqueue_wait(): a consumer that misses what is seen here
-  // has shown `held` before.
+  // SYNC: seq_cst, together with the loads of `held` below; pairs with enqueue_wait(). A consumer
+  // that has not yet seen the value read here has stored `held` before.
   RP_ASSERT(complete.observe_in_order() >= old);
   for (int consumer = 0; consumer < store_.num_workers(); ++consumer) {
     const std::atomic<std::uint64_t>& held = store_.event_ring(consumer).held[static_cast<std::size_t>(worker_)];
     const Deadline deadline = Deadline::after_ns(kTimeoutNs);
-    // For the length of one call of the driver's; whatever else it holds then is a later number.
+    // A consumer holds an event only during one call of the driver. Any other value of `held`
+    // belongs to a later event.
     while (held.load(std::memory_order_seq_cst) == old) {
       if (deadline.passed()) fail("was held by a consumer");
       std::this_thread::sleep_for(std::chrono::microseconds(50));
@@ -54,7 +55,7 @@ void EventSignals::wait_reusable(std::uint64_t old) const {
 void EventSignals::signal(std::uint64_t event, Stream& stream) {
   auto& own = static_cast<CudaStream&>(stream);
   const std::uint64_t place = number_of(event) % kNum;
-  // After a change of the epoch all streams are idle, and old numbers are nobody's.
+  // After a change of the epoch all streams are idle, and no process uses the old numbers.
   if (recorded_[place] != 0 && epoch_of(recorded_[place]) == epoch_of(event)) wait_reusable(recorded_[place]);
   recorded_[place] = event;
   context_.make_current();
@@ -72,7 +73,7 @@ const std::vector<CudaEventHandle>& EventSignals::events_of(int worker) {
   std::vector<CudaEventHandle>& events = events_[static_cast<std::size_t>(worker)];
   if (!events.empty()) return events;
   const EventRing& ring = store_.event_ring(worker);
-  RP_ASSERT(ring.num_made.observe() == kNum);  // it has issued one
+  RP_ASSERT(ring.num_made.observe() == kNum);  // true because the worker has issued an event
   for (std::uint64_t i = 0; i < kNum; ++i) {
     CUipcEventHandle handle{};
     std::memcpy(&handle, ring.handles[i].data(), sizeof(handle));
@@ -86,7 +87,7 @@ void EventSignals::enqueue_wait(int worker, std::uint64_t event, Stream& stream)
   if (complete.observe() >= event) return;
   const std::vector<CudaEventHandle>& events = events_of(worker);
   std::atomic<std::uint64_t>& held = store_.event_ring(worker_).held[static_cast<std::size_t>(worker)];
-  // SYNC: seq_cst, with the look at `complete`; pairs with wait_reusable().
+  // SYNC: seq_cst, together with the load of `complete` below; pairs with wait_reusable().
   held.store(event, std::memory_order_seq_cst);
   if (complete.observe_in_order() < event) {
     context_.make_current();

@@ -11,7 +11,8 @@ namespace rp {
 HostCalls::HostCalls(const CudaContext& context, CUstream stream)
     : context_(context), stream_(stream), queue_(std::make_unique<Queue>()) {}
 
-// The driver's thread may still come to what has not been called, until the process ends.
+// The driver's thread may still run calls that are enqueued, until the process ends. So their queue
+// is never freed.
 HostCalls::~HostCalls() {
   static Mutex mutex;
   static auto* const kept = new std::vector<std::unique_ptr<Queue>>();
@@ -65,7 +66,7 @@ void HostCalls::run(void* argument) {
   const Call call = *static_cast<Call*>(argument);
   Queue& queue = *call.queue;
   MutexLock lock(queue.mutex);
-  queue.num_done.publish(queue.num_done.observe() + 1);  // the place is free
+  queue.num_done.publish(queue.num_done.observe() + 1);  // the entry may be reused
   if (queue.is_cancelled) return;
   switch (call.kind) {
     case Kind::kPublish: static_cast<SequenceWord*>(call.to)->publish(call.value); return;

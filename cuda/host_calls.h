@@ -1,9 +1,11 @@
 // cuda/host_calls.h
-// Host functions that a stream calls in its order, with memory for their arguments that is there from the start.
+// Enqueues host functions that a stream calls in its order. The memory for their arguments is
+// allocated at the start.
 //
-// The driver runs them in a thread of its own, one after the other: they must neither call the driver nor wait for
-// anything that needs the GPU. (It runs none after a fault of the GPU.) One thread enqueues. The context must outlive
-// it, and when it ends, the stream must be idle or cancel() have been called.
+// The driver runs the functions in a thread of its own, one after the other. They must neither call
+// the driver nor wait for anything that needs the GPU. (After a fault of the GPU the driver runs
+// none.) One thread enqueues. The context must outlive this object. When it is destroyed, either
+// the stream is idle or cancel() has been called.
 #pragma once
 
 #include <array>
@@ -25,17 +27,19 @@ class HostCalls {
   HostCalls(const HostCalls&) = delete;
   HostCalls& operator=(const HostCalls&) = delete;
 
-  // Each sleeps while kCapacity of them have not run. (A driver holds some fifty, then it blocks its caller, and with
-  // it whoever enqueues on another stream.) Throws rp::Error: kHang if that takes kTimeoutNs, or what the driver says.
+  // Each call sleeps while kCapacity enqueued functions have not run yet. (The driver holds about
+  // fifty; then it blocks the caller and also threads that enqueue on other streams.) Throws
+  // rp::Error: kHang if the sleep takes kTimeoutNs, or the driver's error.
   void enqueue_publish(SequenceWord& word, std::uint64_t value);
   void enqueue_call(void (*function)(void*), void* argument);
-  // Between two pieces of host memory.
+  // Copies between two places in host memory.
   void enqueue_copy(std::byte* to, const std::byte* from, std::uint64_t bytes);
 
-  // Who sleeps goes on, and nothing more is enqueued. Any thread.
+  // Wakes a thread that sleeps in one of these calls; from now on nothing is enqueued. Thread-safe.
   void stop();
-  // What has not been called yet never is, whenever the stream gets there: it may be about what is gone by then.
-  // Returns when what is being called is over. Any thread.
+  // Functions that have not been called yet are never called, even if the stream reaches them,
+  // because they may use objects that no longer exist. Returns when a function that is running has
+  // returned. Thread-safe.
   void cancel();
 
  private:
@@ -49,11 +53,11 @@ class HostCalls {
     Kind kind = Kind::kCall;
     void* to = nullptr;  // or the word, or the function's argument
     const void* from = nullptr;
-    std::uint64_t value = 0;  // bytes, or the word's
+    std::uint64_t value = 0;  // bytes to copy, or the word's value
     void (*function)(void*) = nullptr;
   };
 
-  // What the driver's thread reads. Outlives its owner where calls are still queued.
+  // The data that the driver's thread reads. Outlives its owner if calls are still queued.
   struct Queue {
     Mutex mutex;  // held during a call
     bool is_cancelled RP_GUARDED_BY(mutex) = false;

@@ -31,7 +31,7 @@ MirroredMemory::~MirroredMemory() {
   try {
     device_.context().make_current();
     (void)device_.context().driver().mem_free_host(host_);
-  } catch (const Error&) {  // the end of the process does it
+  } catch (const Error&) {  // the end of the process frees it
   }
   device_.arena().free(data_);
 }

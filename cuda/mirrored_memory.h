@@ -1,8 +1,8 @@
 // cuda/mirrored_memory.h
-// Holds memory of a GPU together with pinned memory of the host's that it is copied to: what kernels write and the host
-// reads.
+// Holds GPU memory together with pinned host memory that it is copied to, for results that kernels
+// write and the host reads.
 //
-// The device must outlive it. It is given back when no stream uses it any more.
+// The device must outlive it. REQUIRES: no stream uses the memory when this object is destroyed.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ namespace rp {
 
 class MirroredMemory {
  public:
-  // Contents undefined. Throws rp::Error (kNoResource).
+  // The contents are undefined. Throws rp::Error (kNoResource).
   MirroredMemory(CudaDevice& device, std::uint64_t bytes, MemoryUse use);
   MirroredMemory(MirroredMemory&& other) noexcept;
   MirroredMemory& operator=(MirroredMemory&&) = delete;
@@ -24,9 +24,10 @@ class MirroredMemory {
   [[nodiscard]] const std::byte* host() const { return host_; }
   [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
 
-  // Enqueues the copy to the host on the stream of outputs: a long copy that is under way in that direction holds up
-  // this stream and not the one that computes. REQUIRES: that stream comes after what wrote the memory, and compute
-  // writes it again only when the host has seen this copy done.
+  // Enqueues the copy to the host on the stream of outputs, so that a long copy in the same
+  // direction delays this stream and not the one that computes. REQUIRES: that stream waits for the
+  // kernels that wrote the memory, and the compute stream writes it again only after the host has
+  // seen that this copy is done.
   void download() const;
 
  private:

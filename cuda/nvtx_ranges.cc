@@ -16,7 +16,7 @@ namespace {
 
 constexpr const char* kInjection = "NVTX_INJECTION64_PATH";
 
-// Threads have the names that the kernel knows; it cuts them after 15 characters.
+// Uses the thread names that the kernel stores, which are cut after 15 characters.
 void name_threads() {
   std::error_code failure;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task", failure)) {

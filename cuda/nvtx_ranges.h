@@ -1,6 +1,7 @@
 // cuda/nvtx_ranges.h
-// Ranges and names by NVTX, for NVIDIA's profilers. Header-only on their side: the profiler's library is found by the
-// variable NVTX_INJECTION64_PATH, which the profiler sets for the programs that it starts.
+// Implements ranges and names with NVTX, for NVIDIA's profilers. NVTX consists of headers only. It
+// finds the profiler's library through the environment variable NVTX_INJECTION64_PATH, which a
+// profiler sets for the programs that it starts.
 #pragma once
 
 #include <cuda.h>
@@ -18,8 +19,9 @@ struct NamedStream {
   std::string name{};
 };
 
-// nullptr where no profiler is attached to this process, and in builds without NVTX's headers. Names the streams, and
-// with the first range all threads of the process that have names of ours ("rp-...").
+// Returns nullptr if no profiler is attached to this process, and in builds without NVTX's headers.
+// Names the streams, and at the first range all threads of the process whose names begin with
+// "rp-".
 [[nodiscard]] std::unique_ptr<ProfilerRanges> make_nvtx_ranges(const std::vector<NamedStream>& streams);
 
 }  // namespace rp

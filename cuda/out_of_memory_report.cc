@@ -31,7 +31,7 @@ std::string origin_text(const MemoryLimit& limit) {
   return cat("the part of one of ", limit.num_sharers, " workers that share the GPU, but for ", margin);
 }
 
-// What a microbatch takes grows with its tokens; what weights take with the layers of a stage.
+// The memory of microbatches grows with their tokens, that of weights with the layers of a stage.
 std::string advice_text(const MemoryLimit& limit, BytesByUse by_use, std::uint64_t wanted_bytes, MemoryUse wanted) {
   by_use[number_of(wanted)] += wanted_bytes;
   const auto sum_of = [&](std::initializer_list<MemoryUse> uses) {

@@ -1,5 +1,6 @@
 // cuda/out_of_memory_report.h
-// What to say when a worker's memory on its device is spent: what was wanted, what has it, what to change.
+// Composes the message for a worker whose device memory is used up: what was wanted, what occupies
+// the memory, what to change.
 #pragma once
 
 #include <cstdint>
@@ -17,16 +18,16 @@ struct MemoryState {
   [[nodiscard]] std::uint64_t used_bytes() const;
 };
 
-// Where the limit comes from.
+// The origin of the memory limit.
 struct MemoryLimit {
   std::string owner;               // as "GPU-1234 (NVIDIA ...)"
-  bool is_asked = false;           // --gpu-memory; else what was free
-  int num_sharers = 1;             // workers that share what was free
-  std::uint64_t margin_bytes = 0;  // and what was left of it
+  bool is_asked = false;           // by --gpu-memory; false: it is the free memory
+  int num_sharers = 1;             // workers that share the free memory
+  std::uint64_t margin_bytes = 0;  // of the free memory that is left to others
 };
 
-// One line: the need, the budget by purpose, the largest first; then what to change, in the order of what would help
-// most.
+// Returns one line: the need, the use of memory by purpose, largest first, and what to change, most
+// effective change first.
 [[nodiscard]] std::string spent_text(const MemoryLimit& limit, const MemoryState& state, std::uint64_t wanted_bytes,
                                      MemoryUse wanted);
 

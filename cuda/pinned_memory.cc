@@ -23,7 +23,8 @@ CUresult PinnedMemory::register_pages(std::byte* data, std::uint64_t bytes, bool
     const CUresult result = driver.mem_host_register(data, bytes, kFlags | CU_MEMHOSTREGISTER_READ_ONLY);
     if (result != CUDA_ERROR_NOT_SUPPORTED) return result;
   }
-  // The driver asks the kernel for writable pages. Once it has them, this process need not be able to write any more.
+  // The driver asks the kernel for writable pages. Once they are registered, this process no longer
+  // needs write access.
   if (mprotect(data, bytes, PROT_READ | PROT_WRITE) != 0) return CUDA_ERROR_NOT_SUPPORTED;
   const CUresult result = driver.mem_host_register(data, bytes, kFlags);
   (void)mprotect(data, bytes, PROT_READ);

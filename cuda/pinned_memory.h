@@ -1,8 +1,10 @@
 // cuda/pinned_memory.h
-// Host memory that is registered with the driver: the GPU reads and writes it by itself, at the bus's speed.
+// Registers host memory with the driver, so that the GPU reads and writes it by itself at the bus's
+// speed.
 //
-// A process registers for itself, also what others have registered. What cannot be registered is none: copies to and
-// from it go through a pinned buffer (CudaStream). Owned by the CudaDevice; for any thread.
+// Each process registers memory for itself, even if other processes have registered the same
+// memory. Copies to and from memory that cannot be registered go through a pinned buffer
+// (CudaStream). Owned by the CudaDevice. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -23,18 +25,19 @@ class PinnedMemory {
   PinnedMemory(const PinnedMemory&) = delete;
   PinnedMemory& operator=(const PinnedMemory&) = delete;
 
-  // Registers whole pages. `is_read_only`: this process maps it so. Empty text: done; else why not, and the memory is
-  // as before. REQUIRES: bytes > 0, and no part of it is registered.
+  // Registers whole pages. `is_read_only`: this process maps them read-only. Returns an empty text
+  // on success, else the reason, and the memory is unchanged. REQUIRES: bytes > 0, and no part of
+  // the memory is registered.
   [[nodiscard]] std::string add(std::byte* data, std::uint64_t bytes, bool is_read_only);
 
-  // The part of a range of memory from its beginning that is registered in one piece, or is not registered.
+  // The first part of a range of memory that is either registered as one piece or not registered.
   struct Extent {
     std::uint64_t bytes = 0;
     bool is_registered = false;
   };
   [[nodiscard]] Extent extent(const std::byte* data, std::uint64_t bytes) const;
 
-  // Where the GPU sees this byte. REQUIRES: it is registered.
+  // Returns the GPU's address of this byte. REQUIRES: it is registered.
   [[nodiscard]] CUdeviceptr device_address(const std::byte* data) const;
 
  private:
@@ -43,7 +46,7 @@ class PinnedMemory {
     CUdeviceptr device = 0;
   };
   using Pieces = std::map<const std::byte*, Piece>;
-  // The piece with this byte, or the end.
+  // Returns the piece that contains this byte, or end().
   [[nodiscard]] Pieces::const_iterator find(const std::byte* data) const RP_REQUIRES(mutex_);
   [[nodiscard]] CUresult register_pages(std::byte* data, std::uint64_t bytes, bool is_read_only) const;
 

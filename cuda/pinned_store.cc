@@ -47,7 +47,7 @@ void PinnedStore::stop() {
   through_.wake();
 }
 
-// The worker can do nothing without it, so nothing of it is left for later.
+// The worker can do nothing without the control segment, so no part of it is given up until later.
 void PinnedStore::register_control(const PinnedStoreOptions& options) {
   RegistrationPolicy policy = options.policy;
   policy.later_ns = policy.latest_ns = policy.longest_pause_ns;
@@ -70,11 +70,11 @@ void PinnedStore::register_control(const PinnedStoreOptions& options) {
   }
 }
 
-// SYNC: release; pairs with takes_notice(). Only a reason to look again: what there is to register is read from the
-// store.
+// SYNC: release; pairs with takes_notice(). The notice is only a reason to look again; what can be
+// registered is read from the store.
 void PinnedStore::notice_unregistered(const std::byte* data) {
   for (const Store::Region& region : layers_) {
-    if (data >= region.data && data < region.data + region.bytes) return;  // its turn comes
+    if (data >= region.data && data < region.data + region.bytes) return;  // the queue has it already
   }
   num_noticed_.fetch_add(1, std::memory_order_release);
   futex_wake_all(&num_noticed_);
@@ -92,7 +92,7 @@ void PinnedStore::run() {
   pthread_setname_np(pthread_self(), "rp-pin-store");
   while (true) {
     const bool has_notice = takes_notice();
-    if (ends_.load()) return;  // looked at after the notice that stop() gives
+    if (ends_.load()) return;  // checked after takes_notice(), since stop() sets it before its notice
     if (has_notice) add_activations();
     const auto attempt = queue_.next(now_ns());
     if (attempt) try_to_register(queue_, *attempt);
@@ -146,8 +146,8 @@ std::string PinnedStore::staged_text(StorePart part) {
   for (const Store::Region& region : store_.regions()) all_bytes += region.part == part ? region.bytes : 0;
   return cat(bytes_text(queue_.left(part).given_up_bytes), " of ", bytes_text(all_bytes), " of ", store_part_name(part),
              " cannot be registered with the CUDA driver: ", last_refusals_[index_of(part)],
-             "; each copy of them goes through a pinned buffer, which costs a pass over host memory more and half of "
-             "the bus's speed or more; they are tried again from time to time; raise the limit on locked memory "
+             "; each copy of them goes through a pinned buffer, which costs another pass over host memory and at least "
+             "half of the bus's speed; they are tried again from time to time; raise the limit on locked memory "
              "(ulimit -l), or leave out --params-on");
 }
 

@@ -12,12 +12,12 @@ namespace {
 
 std::uint64_t page_bytes() { return static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE)); }
 
-// Where a piece ends that begins at `begin` and has at most this many bytes.
+// Returns the end of a piece that begins at `begin` and has at most `piece_bytes` bytes.
 std::uint64_t end_of_piece(const Store::Region& region, std::uint64_t begin, std::uint64_t piece_bytes) {
   const std::uint64_t page = page_bytes();
   if (region.bytes - begin <= piece_bytes) return align_up(region.bytes, page);
   const std::uint64_t end = begin + piece_bytes;
-  // The last layer that begins before: its own beginning may lie within a page.
+  // The last layer that begins before `end`. Its beginning may be inside a page.
   const auto cut = std::upper_bound(region.cuts.begin(), region.cuts.end(), end);
   const std::uint64_t layer = cut == region.cuts.begin() ? 0 : *std::prev(cut) / page * page;
   return layer > begin ? layer : end / page * page;

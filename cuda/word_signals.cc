@@ -17,7 +17,8 @@ CUdeviceptr WordSignals::events_address(int worker) const {
   return pinned_.device_address(reinterpret_cast<const std::byte*>(&store_.worker_words(worker).events));
 }
 
-// The write comes before the word that says so: who waits on its own GPU waits for something that is on its way.
+// The write is enqueued before `issued` is published. So a GPU that waits for the event waits for a
+// write that is already enqueued.
 void WordSignals::signal(std::uint64_t event, Stream& stream) {
   context_.make_current();
   context_.check(context_.driver().stream_write_value64(static_cast<CudaStream&>(stream).get(), events_address(worker_),

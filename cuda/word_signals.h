@@ -1,8 +1,10 @@
 // cuda/word_signals.h
-// Signals by stream memory operations: the GPU itself writes the worker's `events` word, and others' GPUs wait for it
-// (docs/design/signals.md). What it has written holds whatever becomes of the worker.
+// Implements signals by stream memory operations: the GPU itself writes the worker's `events` word,
+// and the GPUs of other workers wait for it (docs/design/signals.md). A value that was written
+// stays valid whatever happens to the worker.
 //
-// The words lie in the control segment, which each process has registered. Needs no sight of other GPUs.
+// The words are in the control segment, which each process has registered. Other GPUs need not be
+// visible to the worker.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +17,9 @@ namespace rp {
 
 class WordSignals : public OutputSignals {
  public:
-  // All must outlive it. REQUIRES: the control segment is registered; the streams given are CudaStreams.
-  // Throws rp::Error (kNoResource) if the GPU has no 64-bit stream memory operations.
+  // All arguments must outlive it. REQUIRES: the control segment is registered, and the streams
+  // passed to its methods are CudaStreams. Throws rp::Error (kNoResource) if the GPU has no 64-bit
+  // stream memory operations.
   WordSignals(const CudaContext& context, const PinnedMemory& pinned, Store& store, int worker);
 
   void signal(std::uint64_t event, Stream& stream) override;

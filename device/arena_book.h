@@ -1,7 +1,8 @@
 // device/arena_book.h
-// Keeps the book of an arena of a worker's memory: which parts are in use, for what, and the peak of each purpose.
+// Tracks which parts of an arena of a worker's memory are in use, for what purpose, and the peak of
+// each purpose.
 //
-// Knows offsets only; whoever owns the memory adds its address. For any thread.
+// It handles offsets only; the owner of the memory adds its address. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -18,29 +19,31 @@ class ArenaBook {
  public:
   // Adds memory at the end of the arena.
   void extend(std::uint64_t bytes);
-  // Bytes by which extend() must lengthen the arena for allocate(bytes) to succeed.
+  // Returns the number of bytes by which extend() must lengthen the arena for allocate(bytes) to
+  // succeed.
   [[nodiscard]] std::uint64_t missing(std::uint64_t bytes) const;
 
-  // The offset of a part that is aligned to 4096 bytes, or nothing if no free part is that long. LibTorch's tensors,
-  // which come and go, are put at the end of the smallest hole that fits, and what a worker keeps at the beginning of
-  // the first one, so that buffers that stay do not split the room of tensors.
+  // Returns the offset of a part that is aligned to 4096 bytes, or nothing if no free part is long
+  // enough. LibTorch's tensors, which come and go, are placed at the end of the smallest hole that
+  // fits. Memory that a worker keeps is placed at the beginning of the first hole that fits, so
+  // that it does not split the free space for tensors.
   [[nodiscard]] std::optional<std::uint64_t> allocate(std::uint64_t bytes, MemoryUse use);
-  // REQUIRES: allocate() gave it.
+  // REQUIRES: allocate() returned this offset.
   void free(std::uint64_t offset);
-  // From now on this part counts as `use`. Does nothing if allocate() did not give the offset.
+  // Counts this part as `use` from now on. Does nothing if allocate() did not return the offset.
   void count_as(std::uint64_t offset, MemoryUse use);
 
-  // Counts memory that the worker takes outside the arena, and gives back there.
+  // Counts memory that the worker allocates and frees outside of the arena.
   void add_elsewhere(MemoryUse use, std::uint64_t bytes);
   void remove_elsewhere(MemoryUse use, std::uint64_t bytes);
 
   [[nodiscard]] BytesByUse bytes_by_use() const;
-  // The longest part that is free.
+  // The length of the longest free part.
   [[nodiscard]] std::uint64_t largest_free() const;
-  // Without limit_bytes and resident_bytes, which are not the book's to know.
+  // Leaves limit_bytes and resident_bytes empty, because the book does not know them.
   [[nodiscard]] DeviceMemoryPeaks peaks() const;
 
-  // What LibTorch's tensors (kTensors) take, and their peak since the last call.
+  // The bytes of LibTorch's tensors (kTensors), and their peak since the last call.
   struct Level {
     std::uint64_t bytes = 0;
     std::uint64_t peak_bytes = 0;

@@ -51,7 +51,8 @@ std::int64_t CopyEngine::next_due_ns() const {
   return next_ns;
 }
 
-// Settles the times of all copies that begin by now. Those that begin later may still be overtaken.
+// Fixes the times of all copies that have begun at `now_ns`. An urgent copy may still overtake
+// those that begin later.
 void CopyEngine::settle(std::int64_t now_ns) {
   while (true) {
     Queue* next = nullptr;
@@ -61,7 +62,7 @@ void CopyEngine::settle(std::int64_t now_ns) {
       if (queue.operations.empty()) continue;
       const std::int64_t enqueued_ns = queue.operations.front().enqueued_ns;
       const std::int64_t key_ns = first_stream_first_ ? std::max(free_ns_, enqueued_ns) : enqueued_ns;
-      if (key_ns < next_key_ns) {  // of equals the first stream
+      if (key_ns < next_key_ns) {  // the first stream wins a tie
         next = &queue;
         next_key_ns = key_ns;
       }
@@ -89,7 +90,7 @@ CopyTimes CopyEngine::last_copy(const Copy& memory, std::int64_t now_ns) {
   settle(now_ns);
   CopyTimes last;
   auto place = touched_.upper_bound(memory.memory);
-  if (place != touched_.begin()) --place;  // it may reach into the memory
+  if (place != touched_.begin()) --place;  // this copy may overlap the beginning of the memory
   for (; place != touched_.end() && place->first < memory.memory + memory.bytes; ++place) {
     const auto& [begin, touched] = *place;
     if (begin + touched.bytes > memory.memory && touched.times.end_ns > last.end_ns) last = touched.times;

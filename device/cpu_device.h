@@ -1,8 +1,10 @@
 // device/cpu_device.h
-// The processor itself as a device: its memory is this process's, its copies are memcpy, its streams are threads.
+// Implements a device on the processor itself: its memory belongs to this process, its copies are
+// memcpy, and its streams are threads.
 //
-// The upload streams and compute run in the threads that enqueue on them (the worker has one for each); the download
-// streams are one, with a thread of its own, since its copies must not hold up the thread that computes.
+// The upload streams and the compute stream run in the threads that enqueue on them; the worker has
+// one for each. Both kinds of downloads share one stream that has a thread of its own, because
+// copies of outputs must not delay the thread that computes.
 #pragma once
 
 #include <array>
@@ -16,7 +18,7 @@
 
 namespace rp {
 
-// Executes each operation at once, in the caller's thread.
+// Executes each operation immediately, in the caller's thread.
 class InlineStream : public Stream {
  public:
   void copy(std::byte* to, const std::byte* from, std::uint64_t bytes) override;
@@ -25,11 +27,12 @@ class InlineStream : public Stream {
   void drain() override {}
 };
 
-// Executes operations in a thread of its own. Enqueueing blocks while the queue is full.
+// Executes operations in a thread of its own. Enqueueing blocks while the queue is full. Any thread
+// may enqueue.
 class ThreadStream : public Stream {
  public:
   explicit ThreadStream(const char* thread_name);
-  ~ThreadStream() override;  // finishes what is enqueued
+  ~ThreadStream() override;  // finishes all enqueued operations
   void copy(std::byte* to, const std::byte* from, std::uint64_t bytes) override;
   void signal(SequenceWord& word, std::uint64_t value) override;
   void call(void (*function)(void*), void* argument) override;
@@ -39,9 +42,9 @@ class ThreadStream : public Stream {
   enum class Kind { kCopy, kSignal, kCall, kEnd };
   struct Operation {
     Kind kind = Kind::kEnd;
-    void* to = nullptr;  // or the word, or the function's argument
+    void* to = nullptr;  // or the word, or the argument of the function
     const void* from = nullptr;
-    std::uint64_t value = 0;  // bytes, or the word's value
+    std::uint64_t value = 0;  // number of bytes, or the word's value
     void (*function)(void*) = nullptr;
   };
   static constexpr std::uint64_t kCapacity = 256;
@@ -60,7 +63,8 @@ class ThreadStream : public Stream {
 
 class CpuDevice : public Device {
  public:
-  // `memory`: shared with LibTorch's tensors, which may outlive the device; nullptr for one of its own.
+  // `memory` is shared with LibTorch's tensors, which may outlive the device; with nullptr the
+  // device makes its own.
   explicit CpuDevice(std::shared_ptr<CpuMemory> memory = nullptr);
 
   [[nodiscard]] std::string name() const override { return "cpu"; }

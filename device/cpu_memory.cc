@@ -21,10 +21,11 @@ std::uint64_t physical_memory() {
   return static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
 }
 
-// In pieces: each holds a lock of the process that other threads need to map and to give back memory.
+// Populates the memory in pieces, because each call holds a lock of the process that other threads
+// need to map and unmap memory.
 int provide_pages(std::byte* data, std::uint64_t bytes) {
   constexpr std::uint64_t kPiece = std::uint64_t{16} << 20;
-  (void)madvise(data, bytes, MADV_HUGEPAGE);  // a hint: with pages of 4 KiB it works, too
+  (void)madvise(data, bytes, MADV_HUGEPAGE);  // only a hint: pages of 4 KiB work, too
   for (std::uint64_t at = 0; at < bytes; at += kPiece) {
     const int error = populate_pages(data + at, std::min(kPiece, bytes - at), PageAccess::kWrite);
     if (error != 0) return error;
@@ -32,7 +33,7 @@ int provide_pages(std::byte* data, std::uint64_t bytes) {
   return 0;
 }
 
-// A mapping with its pages. Returns 0 or an errno, and then there is none.
+// Maps memory and populates its pages. Returns 0, or an errno if nothing was mapped.
 int map_pages(std::uint64_t bytes, std::byte*& data) {
   void* const mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) return errno;
@@ -82,7 +83,7 @@ void CpuMemory::count_tensor_as(const std::byte* data, MemoryUse use) {
 void CpuMemory::grow_for(std::uint64_t bytes) {
   MutexLock lock(growing_);
   const std::uint64_t missing = align_up(book_.missing(bytes), kHugePage);
-  if (missing == 0) return;  // another thread has lengthened it
+  if (missing == 0) return;  // another thread has lengthened the arena
   if (missing > range_bytes_ - bytes_) fail(bytes, MemoryUse::kTensors, ENOMEM);
   std::byte* const end = base_ + bytes_;
   int error = mprotect(end, missing, PROT_READ | PROT_WRITE) == 0 ? 0 : errno;

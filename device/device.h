@@ -1,9 +1,11 @@
 // device/device.h
-// A device as the protocol sees it: memory, streams, copies, signals. Bytes only; what runs on it is the
-// StageExecutor's.
+// Defines a device as the protocol sees it: memory, streams, copies and signals, all of plain
+// bytes. The StageExecutor decides what is computed on it.
 //
-// Owned by the worker. Several threads may enqueue on a stream that runs elsewhere (the download stream); an upload
-// stream belongs to one thread. What a thread enqueues happens in its order.
+// Owned by the worker. Each kind of stream has one thread that enqueues on it. If kDownload and
+// kDownloadGradients share a stream, as on `cpu` and on emulated devices, that stream accepts two
+// threads: the stage runner and the gradient downloader. A stream executes what one thread enqueues
+// in that thread's order.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +21,7 @@
 
 namespace rp {
 
-// Memory of a device. Move-only; the device that made it must outlive it.
+// A piece of a device's memory. Move-only; the device that made it must outlive it.
 class DeviceMemory {
  public:
   using Release = std::function<void(std::byte*, std::uint64_t)>;
@@ -52,46 +54,52 @@ class DeviceMemory {
   Release release_;
 };
 
-// Marks a place in a stream's order, for other streams of the device to wait for. An event that was never recorded
-// marks nothing. Devices whose streams cannot wait for each other have empty events: their users also wait for a word
-// (Stream::publish_waitable()), and by then all work before the event is done.
+// Marks a place in a stream's order that other streams of the device can wait for. Waiting for an
+// event that was never recorded has no effect. If a device's streams cannot wait for each other,
+// its events are empty. The users of events therefore also wait for a word
+// (Stream::publish_waitable()), which such a device publishes only after all work before the event
+// is done.
 class Event {
  public:
   virtual ~Event() = default;
 };
 
-// An in-order queue of operations.
+// A queue of operations that are executed in order.
 class Stream {
  public:
   virtual ~Stream() = default;
 
-  // Copies between the host store and device memory.
+  // Enqueues a copy between the host store and device memory.
   virtual void copy(std::byte* to, const std::byte* from, std::uint64_t bytes) = 0;
 
   // Publishes `value` in `word` once everything enqueued before is done.
   virtual void signal(SequenceWord& word, std::uint64_t value) = 0;
 
-  // Marks the place behind everything that is enqueued now. An event may be recorded again once no stream needs its old
-  // place.
+  // Marks the place after everything that is enqueued so far. An event may be recorded again once
+  // no stream needs its old place.
   virtual void record(Event& event) { (void)event; }
 
-  // Makes what is enqueued from now on wait for `event` as it was recorded last, by another stream of this device.
+  // Makes everything that is enqueued from now on wait for `event` as it was recorded last, by
+  // another stream of this device.
   virtual void wait_event(const Event& event) { (void)event; }
 
-  // Publishes `value` as soon as a stream that then waits for an event recorded before is sure to run after everything
-  // enqueued before: at once where the device keeps that order by itself, else when that work is done.
+  // Publishes `value` in `word` as soon as it is safe for another stream to wait for an event that
+  // this stream recorded before: the other stream then runs after everything enqueued here before.
+  // That is immediately if the device keeps this order by itself, and otherwise when the work is
+  // done.
   virtual void publish_waitable(SequenceWord& word, std::uint64_t value) { signal(word, value); }
 
-  // Calls `function(argument)` once everything enqueued before is done, in a thread of the stream's.
+  // Calls `function(argument)` in a thread of the stream once everything enqueued before is done.
   virtual void call(void (*function)(void*), void* argument) = 0;
 
-  // Likewise, and what is enqueued afterwards comes after it: the stream stands still meanwhile.
+  // The same as call(), but operations that are enqueued later wait for the function to return.
   virtual void call_in_order(void (*function)(void*), void* argument) { call(function, argument); }
 
-  // Returns when everything enqueued is done.
+  // Blocks until everything enqueued is done.
   virtual void drain() = 0;
 
-  // Likewise, for a worker that gives up: false if it is not done within this time, for want of a worker that is gone.
+  // The same as drain(), for a worker that gives up. Returns false if the work is not done within
+  // `timeout_ns`, as when it waits for a worker that has ended.
   [[nodiscard]] virtual bool drain_within(std::int64_t timeout_ns) {
     (void)timeout_ns;
     drain();
@@ -99,8 +107,8 @@ class Stream {
   }
 };
 
-// The streams of a worker. Two kinds may share one. kCompute is what the StageExecutor computes on: in the thread that
-// calls it where nothing but the host computes.
+// The streams of a worker. Two kinds may share a stream. The StageExecutor computes on kCompute. If
+// the processor computes, this happens in the thread that calls the executor.
 enum class StreamKind { kUploadParameters, kUploadActivations, kDownload, kDownloadGradients, kCompute };
 
 class Device {
@@ -108,44 +116,46 @@ class Device {
   virtual ~Device() = default;
   [[nodiscard]] virtual std::string name() const = 0;
 
-  // Memory aligned to at least 4096 bytes, contents undefined. Throws rp::Error (kNoResource).
+  // Allocates memory that is aligned to at least 4096 bytes; its contents are undefined. Throws
+  // rp::Error (kNoResource).
   [[nodiscard]] virtual DeviceMemory allocate(std::uint64_t bytes, MemoryUse use) = 0;
 
-  // Whether allocate() gives zeros.
+  // Returns whether allocate() returns zeros.
   [[nodiscard]] virtual bool allocates_zeros() const { return false; }
 
-  // A hint: allocate(bytes, use) is called soon, by a thread that must not lose time to it. Does what of it can be done
-  // ahead, in the caller's time. Any thread.
+  // A hint that allocate(bytes, use) will soon be called by a thread that must not lose time. Does
+  // as much of the work as possible in advance, in the caller's thread. Thread-safe.
   virtual void prepare(std::uint64_t /*bytes*/, MemoryUse /*use*/) {}
 
-  // What has been taken so far, where the device has memory of its own and counts it.
+  // Returns how much memory has been in use, if the device has memory of its own and counts it.
   [[nodiscard]] virtual DeviceMemoryPeaks memory_peaks() const { return {}; }
 
-  // The one stream of its kind, the device's.
+  // Returns the only stream of this kind. It belongs to the device.
   [[nodiscard]] virtual Stream& stream(StreamKind kind) = 0;
 
-  // Not recorded yet.
+  // Returns an event that is not recorded yet.
   [[nodiscard]] virtual std::unique_ptr<Event> make_event() { return std::make_unique<Event>(); }
 
-  // The worker stops: no call sleeps any longer for what is under way, and what is enqueued for the host from now on
-  // may be dropped. Any thread.
+  // Called when the worker stops. From now on no call waits for operations in progress, and
+  // operations that are enqueued for the host may be dropped. Thread-safe.
   virtual void stop() {}
 
-  // The worker has failed and gives back what it has: nothing waits for the device any more, and what is enqueued for
-  // the host may never be called.
+  // Called when the worker has failed and returns its resources. From now on no thread waits for
+  // the device, and operations that are enqueued for the host may never be called.
   virtual void abandon() {}
 
-  // This process ends, and the driver takes everything back with it, much faster than piece by piece: from now on
-  // nothing is given back to the driver. For the thread that ends the device. REQUIRES: its streams are drained, or it
-  // was given up (abandon()).
+  // Called before this process ends. The driver then frees everything at once, which is much faster
+  // than freeing it piece by piece, so from now on nothing is returned to the driver. Must be
+  // called by the thread that destroys the device. REQUIRES: its streams are drained, or it was
+  // given up (abandon()).
   virtual void leave_to_process_end() {}
 
-  // Throws rp::Error with what the device says where it has failed: what is enqueued on it is not done, and nobody
-  // told. Any thread.
+  // Throws rp::Error with the device's own message if the device has failed. A failed device does
+  // not execute what is enqueued on it, and signals no thread. Thread-safe.
   virtual void check() {}
 
-  // How worker `number` of this store tells others of its outputs, and learns of theirs. Store and device must outlive
-  // it.
+  // Returns the object through which worker `number` of this store announces its outputs and waits
+  // for those of others. Store and device must outlive it.
   [[nodiscard]] virtual std::unique_ptr<OutputSignals> connect(Store& store, int number);
 };
 

@@ -16,7 +16,7 @@ namespace rp {
 
 namespace {
 
-// Its place in its engine: urgent streams come first.
+// The index of the stream in its engine. Urgent streams come first.
 int place_of(StreamKind kind) { return kind == StreamKind::kUploadParameters ? 1 : 0; }
 
 }  // namespace
@@ -120,7 +120,7 @@ CopyTimes EmulatedDevice::last_copy(const std::byte* memory, std::uint64_t bytes
   return upload.end_ns >= download.end_ns ? upload : download;
 }
 
-// What is due
+// Marks that are due
 
 std::optional<CopyEngine::Mark> EmulatedDevice::pop_due() {
   const std::int64_t now = now_ns();

@@ -1,13 +1,16 @@
 // device/output_signals.h
-// How a worker tells the others that its outputs are in the store, and learns that theirs are.
+// Announces to the other workers that outputs of this worker are in the store, and waits for the
+// outputs of others.
 //
-// Each worker numbers its events upwards (control.h, Command::first_event). An event is behind everything that its
-// maker's download stream had enqueued before. Who needs an output waits on the host until it may enqueue on a stream
-// of its own, and then has that stream come after the event. What the host waits for differs: that the outputs are
-// there (HostSignals), or only that their copies are enqueued, where devices wait for each other
+// Each worker numbers its events upwards (control.h, Command::first_event). An event comes after
+// everything that its maker's output download stream had enqueued before. A worker that needs an
+// output first waits on the host until it may enqueue a wait, and then makes one of its own streams
+// wait for the event. What the host waits for depends on the device: until the outputs are in the
+// store (HostSignals), or only until their copies are enqueued, if devices can wait for each other
 // (docs/design/signals.md).
 //
-// Made by Device::connect(), owned by the worker. signal() is the stage runner's, the others are the input uploader's.
+// Made by Device::connect() and owned by the worker. The stage runner calls signal(), the input
+// uploader the others.
 #pragma once
 
 #include <cstdint>
@@ -23,17 +26,19 @@ class OutputSignals {
  public:
   virtual ~OutputSignals() = default;
 
-  // Event `event` of this worker, with its epoch, is behind what is enqueued on `stream`.
+  // Enqueues event `event` of this worker, which includes its epoch, on `stream`.
   virtual void signal(std::uint64_t event, Stream& stream) = 0;
 
-  // Until enqueue_wait() may be called for an event of `worker`, which may be this one.
+  // Blocks until enqueue_wait() may be called for an event of `worker`, which may be this worker.
   [[nodiscard]] virtual WaitResult wait(int worker, std::uint64_t event, const WaitLimits& limits) = 0;
 
-  // What is enqueued on `stream` from now on comes after the event. REQUIRES: wait() said kReached.
+  // Makes everything that is enqueued on `stream` from now on wait for the event. REQUIRES: wait()
+  // returned kReached.
   virtual void enqueue_wait(int worker, std::uint64_t event, Stream& stream) = 0;
 };
 
-// By the worker's `events` word, a futex: for devices whose streams only the host can order.
+// Signals through the worker's `events` word, which is a futex. Used for devices whose streams only
+// the host can order.
 class HostSignals : public OutputSignals {
  public:
   // The store must outlive it.

@@ -1,17 +1,17 @@
 // device/profiler_ranges.h
-// Names of what a process does, for a profiler that watches it: ranges of a thread, one within the other.
+// Names what a process does for a profiler that watches it: nested ranges in each thread.
 #pragma once
 
 #include <string>
 
 namespace rp {
 
-// Of any thread, each with ranges of its own.
+// Thread-safe; each thread has its own ranges.
 class ProfilerRanges {
  public:
   virtual ~ProfilerRanges() = default;
   virtual void push(const std::string& text) = 0;
-  // Ends the range that was pushed last.
+  // Ends the range that was begun last.
   virtual void pop() = 0;
 };
 

@@ -1,5 +1,6 @@
-// An update rule of one's own: Lion (Chen et al. 2023), which moves every weight by the sign of its momentum. The library's
-// rules are faster, since they update a layer while others still compute; a function may do anything.
+// Defines its own update rule: Lion (Chen et al. 2023), which moves every weight by the sign of its
+// momentum. The library's rules are faster, because they update a layer while others still compute;
+// but a function of your own may do anything.
 //   rp-launch --workers 2 custom_update
 #include <roundpipe/roundpipe.h>
 
@@ -35,7 +36,7 @@ class Lion {
 int main(int argc, char** argv) {
   rp::Session session(argc, argv);
   rp::Model model{rp::layer<Block>(32), rp::layer<Block>(32), rp::layer<Block>(32), rp::layer<Block>(32)};
-  // The momentum is Lion's own: the host store need not keep any.
+  // Lion stores the momentum itself, so the host store need not keep any moments.
   rp::Pipeline pipe(session, model, rp::loss("mean square", mean_square), {.num_microbatches = 4, .num_moments = 0});
   session.start();
 

@@ -1,4 +1,5 @@
-// Handwritten digits: a residual convolutional network with BatchNorm and dropout, from real images to a test accuracy.
+// Classifies handwritten digits: a residual convolutional network with BatchNorm and dropout, from
+// real images to a test accuracy.
 //   .venv/bin/python tools/export_digits.py --output run/digits.bin
 //   rp-launch --workers 2 digits run/digits.bin
 #include <roundpipe/roundpipe.h>

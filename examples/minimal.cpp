@@ -1,6 +1,8 @@
-// The smallest program: a layer and a loss of one's own, trained on a made-up task. Run it alone, or
+// The smallest program: trains a custom layer and a custom loss on an artificial task. Run it
+// alone, or with
 //   rp-launch --workers 2 minimal
-// and it prints the same losses: main() runs in every process, and the workers never return from start().
+// It prints the same losses both ways: main() runs in every process, and start() never returns in a
+// worker.
 #include <roundpipe/roundpipe.h>
 
 #include <cstdio>
@@ -12,14 +14,14 @@ struct Block : torch::nn::Module {
 };
 
 at::Tensor mean_square(at::Tensor output, at::Tensor label) {
-  return (output - label).square().sum() / (64 * 32);  // a sum over the batch of 64: microbatches are added
+  return (output - label).square().sum() / (64 * 32);  // of the batch of 64: the losses of microbatches are added
 }
 
 int main(int argc, char** argv) {
-  rp::Session session(argc, argv);  // which role am I?
+  rp::Session session(argc, argv);  // finds out which process this is
   rp::Model model{rp::layer<Block>(32), rp::layer<Block>(32), rp::layer<Block>(32), rp::layer<Block>(32)};
   rp::Pipeline pipe(session, model, rp::loss("mean square", mean_square), {.num_microbatches = 4});
-  session.start();  // workers serve from here on
+  session.start();  // in a worker, this serves tasks and does not return
 
   auto random = at::make_generator<at::CPUGeneratorImpl>(7);
   for (int step = 1; step <= 20; ++step) {

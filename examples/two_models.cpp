@@ -1,5 +1,6 @@
-// Distillation: a frozen teacher shows a student what to answer. Two pipelines share the workers and one order of stages;
-// what the teacher gives stays with the workers, and this program never waits for it.
+// Distillation: a frozen teacher provides the targets for a student. Two pipelines share the
+// workers and one order of stages; the teacher's outputs stay with the workers, and this program
+// never waits for them.
 //   rp-launch --workers 2 two_models
 #include <roundpipe/roundpipe.h>
 

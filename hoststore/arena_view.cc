@@ -23,10 +23,12 @@ ArenaView::ArenaView(Segment segment, std::uint64_t limit_bytes, bool is_sparse)
   base_ = static_cast<std::byte*>(range);
 }
 
-ArenaView::~ArenaView() { munmap(base_, limit_bytes_); }  // in one piece: no other thread's mapping can get in between
+// One call for the whole range, so that no mapping of another thread can be placed in a part of it.
+ArenaView::~ArenaView() { munmap(base_, limit_bytes_); }
 
 std::byte* ArenaView::data(std::uint64_t offset, std::uint64_t bytes) {
-  // SYNC: acquire; pairs with the release in map_until(): the pages are mapped before the number says so.
+  // SYNC: acquire; pairs with the release in map_until(), so the pages are mapped if the number
+  // includes them.
   const std::uint64_t mapped = mapped_bytes_.load(std::memory_order_acquire);
   if (offset > mapped || bytes > mapped - offset) {
     MutexLock lock(mutex_);
@@ -68,7 +70,8 @@ std::uint64_t ArenaView::grow(std::uint64_t bytes) {
     segment_.reserve(wanted);
     if (wanted > before) {
       map_until(before, wanted - before);
-      (void)populate_pages(base_ + before, wanted - before, PageAccess::kWrite);  // else they come by faults
+      // If this fails, page faults populate the pages.
+      (void)populate_pages(base_ + before, wanted - before, PageAccess::kWrite);
     }
   }
   return wanted;

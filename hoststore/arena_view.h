@@ -1,8 +1,10 @@
 // hoststore/arena_view.h
-// An activation arena: a memory file that its owner lengthens and everybody maps piece by piece.
+// An activation arena: a memory file that its owner lengthens and that each process maps piece by
+// piece.
 //
-// Each process reserves an address range once and maps new parts of the file into it when it first meets them, so an
-// allocation's address never changes. Owned by the Store. data() and grow() may be called by several threads.
+// Each process reserves an address range once, and maps new parts of the file into it when it first
+// needs them, so the address of an allocation never changes. Owned by the Store. Several threads
+// may call data() and grow() at the same time.
 #pragma once
 
 #include <atomic>
@@ -20,21 +22,24 @@ class ArenaView {
   // Files grow by whole pieces of this size.
   static constexpr std::uint64_t kPieceBytes = std::uint64_t{1} << 20;
 
-  // `limit_bytes`: how far the arena may ever grow (address space only).
-  // `is_sparse`: grow() reserves nothing (Segment::lengthen()).
+  // `limit_bytes`: the maximum length of the arena; only address space is reserved for it.
+  // `is_sparse`: grow() reserves no memory (see Segment::lengthen()).
   ArenaView(Segment segment, std::uint64_t limit_bytes, bool is_sparse = false);
   ~ArenaView();
   ArenaView(const ArenaView&) = delete;
   ArenaView& operator=(const ArenaView&) = delete;
 
-  // The memory of an allocation. Maps the file up to its end if that is new. Throws rp::Error if the file is shorter.
+  // Returns the memory of an allocation. Maps the file up to its end if this part is not mapped
+  // yet. Throws rp::Error if the file is too short.
   [[nodiscard]] std::byte* data(std::uint64_t offset, std::uint64_t bytes);
 
-  // Owner only: lengthens the arena to at least `bytes`, with the pages of the new part present in this process;
-  // returns its length then. Throws rp::Error (kNoResource) with the limit.
+  // Owner only: lengthens the arena to at least `bytes` and, unless it is sparse, populates the
+  // pages of the new part in this process. Returns `bytes`, rounded up to whole pieces. Throws
+  // rp::Error (kNoResource) if this exceeds the limit, which the message contains, or if the memory
+  // cannot be reserved.
   std::uint64_t grow(std::uint64_t bytes);
 
-  // What is mapped by now.
+  // The part of the arena that this process has mapped so far.
   [[nodiscard]] std::span<std::byte> mapped() const {
     // SYNC: acquire; pairs with the release in map_until().
     return {base_, mapped_bytes_.load(std::memory_order_acquire)};

@@ -16,7 +16,8 @@ namespace rp {
 
 namespace {
 
-// Parameters start on cache lines in each of their forms: 16 elements of fp32, 32 of 16 bits.
+// Parameters start on cache lines in every dtype in which they are stored: a line holds 16 elements
+// of fp32, or 32 elements of 16 bits.
 constexpr std::uint64_t kElementAlignment = 32;
 
 template <std::size_t N>
@@ -34,7 +35,7 @@ std::uint64_t take(std::uint64_t& end, std::uint64_t bytes) {
 }
 
 struct CatalogueHeader {
-  std::uint64_t checksum = 0;  // of all that follows it
+  std::uint64_t checksum = 0;  // of everything that follows it
   std::uint64_t num_pipelines = 0;
   std::uint64_t num_layers = 0;
   std::uint64_t num_groups = 0;
@@ -64,13 +65,13 @@ TensorDesc describe(const ParameterRequest& parameter) {
 
 bool ends(const auto& name) { return std::ranges::find(name, '\0') != name.end(); }
 
-// [first, first + count) of `size` things.
+// Returns whether [first, first + count) is within [0, size).
 bool fits(std::uint64_t first, std::uint64_t count, std::uint64_t size) {
   return first <= size && count <= size - first;
 }
 
-// Whether every number that others are found by is one of a thing that is there. A catalogue of the same program always
-// is; one of other bytes would otherwise be read beyond its ends.
+// Checks that every index and offset in a catalogue refers to something that exists. This is always
+// true for a catalogue of the same program; other bytes would otherwise cause reads out of bounds.
 class CatalogueCheck {
  public:
   explicit CatalogueCheck(const Catalogue& catalogue)
@@ -95,7 +96,7 @@ class CatalogueCheck {
   static constexpr std::uint64_t kMaxElements = std::uint64_t{1} << 48;
 
   static bool is_dtype(DType dtype) { return static_cast<std::uint64_t>(dtype) < kNumDTypes; }
-  // A place in an arena of `size` bytes, or none.
+  // Returns whether the range is inside an arena of `size` bytes, or is absent.
   static bool is_place(std::uint64_t offset, std::uint64_t bytes, std::uint64_t size) {
     return offset == kNoOffset || fits(offset, bytes, size);
   }
@@ -144,7 +145,8 @@ class CatalogueCheck {
   const std::uint64_t num_layers_;
 };
 
-// Collects weight groups, uses and tensors while it goes through the layers; then gives them their places.
+// Collects weight groups, uses and tensors from the layers. Catalogue::lay_out() then assigns the
+// offsets.
 class CatalogueBuilder {
  public:
   void add_pipeline(const PipelineRequest& pipeline) {
@@ -162,7 +164,8 @@ class CatalogueBuilder {
     pipelines.push_back(record);
   }
 
-  // The distinct (weight group, layer) pairs, sorted; and each tensor's place among them.
+  // Fills `uses` with the distinct (weight group, layer) pairs, sorted, and stores each tensor's
+  // index among them.
   void make_uses() {
     std::vector<GroupInLayer> pairs = group_of_tensor_;
     std::sort(pairs.begin(), pairs.end());
@@ -199,8 +202,8 @@ class CatalogueBuilder {
   }
 
   void add_parameter(const ParameterRequest& parameter, std::uint32_t layer) {
-    // Untied parameters of a layer share a weight group per dtype, those that are trained one and those that are frozen
-    // one.
+    // The untied parameters of a layer form two weight groups per dtype: one of the trained
+    // parameters and one of the frozen ones.
     auto& known = parameter.tied_group >= 0 ? tied_weight_groups_ : own_weight_groups_;
     const int key = parameter.tied_group >= 0
                         ? parameter.tied_group
@@ -238,10 +241,10 @@ class CatalogueBuilder {
                                       parameter.tied_group, "); tied parameters must be alike"));
   }
 
-  std::uint32_t num_copies_ = 1;                     // of the present pipeline
+  std::uint32_t num_copies_ = 1;                     // of the pipeline that is being added
   std::map<int, std::uint32_t> tied_weight_groups_;  // by tied group
-  std::map<int, TensorDesc> first_of_tied_;          // likewise
-  std::map<int, std::uint32_t> own_weight_groups_;   // of the present layer, by dtype and whether trained
+  std::map<int, TensorDesc> first_of_tied_;          // the first parameter of each, by tied group
+  std::map<int, std::uint32_t> own_weight_groups_;   // of the layer that is being added, by dtype and whether trained
   std::vector<GroupInLayer> group_of_tensor_;
 };
 
@@ -389,7 +392,7 @@ int Catalogue::first_trained_layer(int pipeline) const {
 
 Catalogue::Share Catalogue::share_of(std::uint32_t pipeline) const {
   Share share;
-  // A weight group's own padding, to whole pages, is part of it.
+  // The padding of a weight group to whole pages is counted, as it is in the totals.
   const auto add_if_there = [](std::uint64_t& sum, std::uint64_t offset, std::uint64_t bytes) {
     if (offset != kNoOffset) (void)take(sum, bytes);
   };
@@ -406,7 +409,7 @@ Catalogue::Share Catalogue::share_of(std::uint32_t pipeline) const {
     add_if_there(share.state_bytes, group.moment1_offset, group.num_elements * 4);
     add_if_there(share.state_bytes, group.moment2_offset, group.num_elements * 4);
   }
-  std::set<std::pair<std::uint32_t, std::uint64_t>> counted;  // (group, place in it)
+  std::set<std::pair<std::uint32_t, std::uint64_t>> counted;  // (group, element offset)
   for (const TensorRecord& tensor : tensors_) {
     const std::uint32_t group = uses_[tensor.use].group;
     if (weight_groups_[group].pipeline != pipeline || tensor.desc.bytes() == 0 ||

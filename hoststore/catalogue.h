@@ -1,12 +1,14 @@
 // hoststore/catalogue.h
-// Where every parameter of the model lies in the arenas. Byte format: docs/formats/catalogue.md.
+// Describes where each parameter of the model is stored in the arenas. Byte format:
+// docs/formats/catalogue.md.
 //
-// Built by the coordinator before the workers start, written once into the control segment with a checksum, and copied
-// out by each worker at attach. Never changes afterwards.
+// The coordinator builds it before the workers start and writes it once, with a checksum, to the
+// control segment. Each worker copies it when it attaches. It never changes afterwards.
 //
-// The layers of all pipelines are numbered through. A *weight group* is the unit of upload, version and update: all
-// untied parameters of a layer that are trained, those that are frozen, or one tied parameter. A *use* is one layer's
-// use of a group, with a gradient of its own if it is trained. Offsets are from the start of the named arena.
+// The layers of all pipelines share one numbering. A *weight group* is the unit of upload, version
+// and update: all untied parameters of one dtype in a layer that are trained, those that are
+// frozen, or one tied parameter. A *use* is one layer's use of a group, with a gradient of its own
+// if the group is trained. Offsets are from the start of the arena that the field names.
 #pragma once
 
 #include <algorithm>
@@ -21,23 +23,25 @@
 
 namespace rp {
 
-// An offset of what is not there.
+// The offset of something that does not exist.
 inline constexpr std::uint64_t kNoOffset = UINT64_MAX;
 
-// Weight groups lie on pages of their own, in the arenas and in a device's buffers.
+// Each weight group begins on a new page, in the arenas and in a device's buffers.
 inline constexpr std::uint64_t kGroupAlignment = 4096;
 
 struct WeightGroupRecord {
   using ShmFormat = void;
   DType dtype = DType::kFloat32;                    // of the working copies and of gradients
   std::uint32_t num_copies = 1;                     // working copies: 2 if steps are asynchronous
-  std::uint64_t num_elements = 0;                   // padding between parameters included
-  std::array<std::uint64_t, 2> parameter_offset{};  // parameter arena, of each working copy
-  // State arena. None if the master has the working copies' dtype: the newest of them is the master then.
+  std::uint64_t num_elements = 0;                   // including the padding between parameters
+  std::array<std::uint64_t, 2> parameter_offset{};  // in the parameter arena; one for each working copy
+  // In the state arena. kNoOffset for a frozen group, or if the master has the dtype of the working
+  // copies: then the newest working copy is the master.
   std::uint64_t master_offset = kNoOffset;
-  std::uint64_t moment1_offset = kNoOffset;  // state arena: fp32. None of a frozen group, as of masters
-  std::uint64_t moment2_offset = kNoOffset;  // state arena: fp32. Of each moment none that no rule needs
-  std::uint32_t first_use = 0;               // in layer order
+  // In the state arena, fp32. kNoOffset for a frozen group, or if the update rule does not need the moment.
+  std::uint64_t moment1_offset = kNoOffset;
+  std::uint64_t moment2_offset = kNoOffset;
+  std::uint32_t first_use = 0;  // index in Catalogue::uses(); a group's uses are in layer order
   std::uint32_t num_uses = 0;
   std::uint32_t pipeline = 0;
   std::uint32_t is_trained = 1;  // 0: frozen, in one working copy
@@ -46,8 +50,9 @@ struct WeightGroupRecord {
 
   [[nodiscard]] std::uint64_t bytes() const { return num_elements * dtype_bytes(dtype); }
   [[nodiscard]] bool working_is_master() const { return dtype == master_dtype; }
-  // What it takes of a device's buffer of weights, or of rounded gradients, and of one of fp32 gradients: whole pages,
-  // and a place of its own even where it has no elements.
+  // The number of bytes that the group occupies in a device's buffer: device_bytes() in one for
+  // weights or rounded gradients, accumulator_bytes() in one for fp32 gradients. Both are whole
+  // pages, and at least one page even if the group has no elements.
   [[nodiscard]] std::uint64_t device_bytes() const { return on_pages(bytes()); }
   [[nodiscard]] std::uint64_t accumulator_bytes() const { return on_pages(num_elements * sizeof(float)); }
 
@@ -57,20 +62,20 @@ struct WeightGroupRecord {
 };
 static_assert(sizeof(WeightGroupRecord) == 80 && ShmSafe<WeightGroupRecord>);
 
-// Uses are sorted by group, then by layer.
+// One layer's use of a weight group. Catalogue::uses() is sorted by group, then by layer.
 struct UseRecord {
   using ShmFormat = void;
   std::uint32_t group = 0;
   std::uint32_t layer = 0;
-  std::uint64_t gradient_offset = kNoOffset;  // gradient arena; trained groups only
-  std::uint64_t sum_offset = kNoOffset;       // state arena: fp32; only where gradients of several rounds are added
+  std::uint64_t gradient_offset = kNoOffset;  // in the gradient arena; kNoOffset for a frozen group
+  std::uint64_t sum_offset = kNoOffset;       // in the state arena, fp32; only if gradients of several rounds are added
 };
 static_assert(sizeof(UseRecord) == 24 && ShmSafe<UseRecord>);
 
 struct TensorRecord {
   using ShmFormat = void;
   std::array<char, 128> name{};  // within its layer
-  std::uint32_t use = 0;         // the (group, layer) that it belongs to
+  std::uint32_t use = 0;         // index in Catalogue::uses() of the (group, layer) pair that the tensor belongs to
   std::uint32_t reserved = 0;
   std::uint64_t element_offset = 0;  // within the group
   TensorDesc desc;
@@ -80,7 +85,7 @@ static_assert(sizeof(TensorRecord) == 224 && ShmSafe<TensorRecord>);
 struct LayerRecord {
   using ShmFormat = void;
   std::array<char, 112> name{};
-  std::uint64_t arguments_hash = 0;  // of the factory's arguments: part of what processes compare
+  std::uint64_t arguments_hash = 0;  // hash of the arguments of the layer's factory; processes compare it
   std::uint32_t first_tensor = 0;
   std::uint32_t num_tensors = 0;
   std::uint32_t num_buffers = 0;
@@ -91,7 +96,7 @@ static_assert(sizeof(LayerRecord) == 136 && ShmSafe<LayerRecord>);
 struct PipelineRecord {
   using ShmFormat = void;
   std::array<char, 104> name{};
-  std::uint64_t seed = 0;  // of its random numbers
+  std::uint64_t seed = 0;  // of the pipeline's random numbers
   std::uint32_t first_layer = 0;
   std::uint32_t num_layers = 0;
   std::uint32_t first_group = 0;
@@ -99,7 +104,8 @@ struct PipelineRecord {
 };
 static_assert(sizeof(PipelineRecord) == 128 && ShmSafe<PipelineRecord>);
 
-// What a layer asks for: a parameter by name, and the tied group (>= 0, within the pipeline) that it belongs to, or -1.
+// A parameter that a layer requests. `tied_group`: the tied group (>= 0, numbered within the
+// pipeline) that it belongs to, or -1.
 struct ParameterRequest {
   std::string name;
   DType dtype = DType::kFloat32;
@@ -120,8 +126,8 @@ struct PipelineRequest {
   std::uint64_t seed = 0;
   std::vector<LayerRequest> layers;
   std::uint32_t num_copies = 1;  // working copies of a trained weight group
-  bool with_sums = false;        // room for the fp32 sum of several rounds' gradients
-  int num_moments = 2;           // fp32 values that the update rule keeps per parameter
+  bool with_sums = false;        // reserve memory for the fp32 sum of several rounds' gradients
+  int num_moments = 2;           // fp32 values that the update rule keeps for each element
   DType master_dtype = DType::kFloat32;
 };
 
@@ -129,8 +135,9 @@ class Catalogue {
  public:
   Catalogue() = default;
 
-  // Lays the arenas out. Throws rp::Error (kUsage) for a name that is too long, more than kMaxRank dimensions, or tied
-  // parameters of different shapes or of which only some are trained.
+  // Computes the layout of the arenas. Throws rp::Error (kUsage) if a name is too long, if a
+  // parameter has more than kMaxRank dimensions, or if tied parameters differ in shape, in dtype or
+  // in whether they are trained.
   static Catalogue lay_out(const std::vector<PipelineRequest>& pipelines);
   // The same for one pipeline without a name.
   static Catalogue lay_out(std::vector<LayerRequest> layers, std::uint32_t num_copies, bool with_sums) {
@@ -138,8 +145,8 @@ class Catalogue {
         .name = "", .seed = 0, .layers = std::move(layers), .num_copies = num_copies, .with_sums = with_sums}});
   }
 
-  // The catalogue as bytes, checksum included; and back. from_bytes() throws rp::Error (kUserError) for bytes that do
-  // not fit together.
+  // to_bytes() returns the catalogue in its byte format, including the checksum, and from_bytes()
+  // reads it. from_bytes() throws rp::Error (kUserError) if the bytes are damaged or inconsistent.
   [[nodiscard]] std::vector<std::byte> to_bytes() const;
   static Catalogue from_bytes(std::span<const std::byte> bytes);
 
@@ -149,27 +156,29 @@ class Catalogue {
   [[nodiscard]] const std::vector<UseRecord>& uses() const { return uses_; }
   [[nodiscard]] const std::vector<TensorRecord>& tensors() const { return tensors_; }
   [[nodiscard]] const LayerRecord& layer(int layer) const { return layers_[static_cast<std::size_t>(layer)]; }
-  // The parameters of a layer, in the layer's order.
+  // The parameters of a layer, in the order in which the layer declares them.
   [[nodiscard]] std::span<const TensorRecord> tensors_of(int layer) const;
-  // Indices into uses() of a layer, by weight group.
+  // The indices in uses() of a layer's uses, in the order of their weight groups.
   [[nodiscard]] const std::vector<std::uint32_t>& uses_of(int layer) const {
     return uses_of_layer_[static_cast<std::size_t>(layer)];
   }
   [[nodiscard]] std::span<const UseRecord> uses_of_group(std::uint32_t group) const;
-  // Whether a parameter of this layer is trained.
+  // Returns whether any parameter of this layer is trained.
   [[nodiscard]] bool is_trained(int layer) const;
-  // A pipeline's weight groups of which that holds, in layer order.
+  // Returns the trained weight groups of a pipeline, in layer order.
   [[nodiscard]] std::vector<std::uint32_t> trained_groups(int pipeline) const;
-  // The first layer of a pipeline with one, counted from the pipeline's; their number if all are frozen.
+  // Returns the first layer of a pipeline that has a trained parameter, counted from the pipeline's
+  // first layer, or the pipeline's number of layers if all parameters are frozen.
   [[nodiscard]] int first_trained_layer(int pipeline) const;
 
   [[nodiscard]] std::uint64_t parameter_bytes() const { return parameter_bytes_; }
   [[nodiscard]] std::uint64_t state_bytes() const { return state_bytes_; }
   [[nodiscard]] std::uint64_t gradient_bytes() const { return gradient_bytes_; }
-  // Elements of all parameters, tied ones once, padding not counted.
+  // The number of elements of all parameters. Tied parameters are counted once; padding is not
+  // counted.
   [[nodiscard]] std::uint64_t num_parameters() const;
 
-  // What one pipeline has of all that; the pipelines' sums are the numbers above.
+  // One pipeline's part of the totals above.
   struct Share {
     std::uint64_t parameter_bytes = 0;
     std::uint64_t state_bytes = 0;

@@ -1,6 +1,7 @@
 // hoststore/control.h
-// The control segment: everything by which the coordinator and the workers tell each other what to do and what is done.
-// Byte format: docs/formats/control.md. Each field names its one writer.
+// Defines the control segment: the shared memory through which the coordinator sends commands to
+// the workers and the workers report completed tasks. Byte format: docs/formats/control.md. Each
+// field names its one writer.
 #pragma once
 
 #include <array>
@@ -24,61 +25,62 @@ inline constexpr std::uint32_t kCommandRing = 8;
 inline constexpr std::uint32_t kCompletionRing = 16;
 inline constexpr std::uint32_t kFreeRing = 4096;
 
-// The epoch that ends every worker.
+// Every worker ends when the epoch word has this value.
 inline constexpr std::uint64_t kEndEpoch = 0xffff;
 
-// Which of the coordinator's and the workers' memory a block lies in: worker w's arena, or the coordinator's.
+// The number of the coordinator's arena. Arena w < kMaxWorkers belongs to worker w.
 inline constexpr std::uint32_t kCoordinatorArena = kMaxWorkers;
 
 enum class Phase : std::uint32_t { kForward, kFused, kBackward };
 enum class RoundKind : std::uint16_t { kForwardBackward, kForward };
 enum class RoundMode : std::uint16_t { kTrain, kEvaluate };
 
-// Evaluations have round numbers of their own, from here on: they change nothing in what is trained afterwards.
+// Evaluations are numbered separately, from this number on, so that they do not change the numbers
+// of the rounds that are trained afterwards.
 inline constexpr std::uint64_t kFirstEvaluation = std::uint64_t{1} << 48;
 
 [[nodiscard]] const char* phase_name(Phase phase);
 
-// Coordinator -> worker. `slot` carries the epoch.
+// Sent from the coordinator to a worker to start a task. `slot` contains the epoch.
 struct Command {
   using ShmFormat = void;
-  // What a task does beyond its phase.
+  // Options of a task in addition to its phase.
   enum Flag : std::uint32_t {
-    kInputGradient = 1,      // the gradient of the model's inputs is wanted
-    kGrainLayer = 2,         // backward: recompute from the saved input of each layer, one layer at a time
-    kSavesForRecompute = 4,  // forward: a backward will recompute these layers
-    kNoRandomNumbers = 8,    // the layers draw none: the generator need not be set for each
-    kScalesLoss = 16,        // the loss is scaled: see LossScaleRecord
-    kGivesLoss = 32,  // forward: the stage ends with the loss, which is evaluated in place of keeping the outputs
+    kInputGradient = 1,      // compute the gradient of the model's inputs
+    kGrainLayer = 2,         // backward: recompute one layer at a time, each from its saved input
+    kSavesForRecompute = 4,  // forward: a backward task will recompute these layers
+    kNoRandomNumbers = 8,    // the layers draw no random numbers, so the generator need not be set for each layer
+    kScalesLoss = 16,        // the loss is scaled; see LossScaleRecord
+    kGivesLoss = 32,         // forward: the stage ends with the loss, and its outputs are not kept
   };
 
   std::uint32_t pipeline = 0;
   Phase phase = Phase::kForward;
   RoundKind round_kind = RoundKind::kForwardBackward;
   RoundMode round_mode = RoundMode::kTrain;
-  std::int32_t loss = 0;  // which of the pipeline's declared ones
+  std::int32_t loss = 0;  // index among the losses that the pipeline declares
   std::uint64_t slot = 0;
-  std::uint64_t round = 0;            // since the start of training: the key of random numbers
+  std::uint64_t round = 0;            // counted from the start of training; the key of random numbers
   std::uint64_t step = 0;             // counted from 1
   std::uint64_t version = 0;          // of the weights
-  std::uint64_t released_before = 0;  // what gradient writes wait for
-  std::uint64_t first_event = 0;  // of this task's outputs: microbatch m is event first_event + m + 1 (without epoch)
-  std::uint64_t table = 0;        // the round's table: its place in the coordinator's arena
+  std::uint64_t released_before = 0;  // gradients may be written once gradient_released is at least this
+  std::uint64_t first_event = 0;      // the outputs of microbatch m have event first_event + m + 1 (without epoch)
+  std::uint64_t table = 0;            // offset of the round's table in the coordinator's arena
   std::uint64_t table_bytes = 0;
   std::uint32_t layer_base = 0;  // the catalogue's number of the pipeline's layer 0
   std::uint32_t flags = 0;
-  std::int32_t first_layer = 0;  // layers and boundaries are the pipeline's
+  std::int32_t first_layer = 0;  // layers and boundaries are numbered within the pipeline
   std::int32_t end_layer = 0;
-  std::int32_t first_trained_layer = 0;  // no gradient goes below
+  std::int32_t first_trained_layer = 0;  // no gradient is passed below this layer
   std::int32_t num_microbatches = 0;
-  std::int32_t num_input_imports = 0;  // lists of tensors that other rounds made
-  std::int32_t num_argument_imports = 0;
+  std::int32_t num_input_imports = 0;                                 // lists of input tensors that other rounds made
+  std::int32_t num_argument_imports = 0;                              // lists of loss arguments that other rounds made
   std::array<std::uint64_t, kMaxLayers / 64 + 1> saved_boundaries{};  // bit b: the activation at boundary b is written
 
   [[nodiscard]] bool has(Flag flag) const { return (flags & flag) != 0; }
-  // Whether the task ends with the loss.
+  // Returns whether the task ends with the loss.
   [[nodiscard]] bool runs_loss() const { return phase == Phase::kFused || has(kGivesLoss); }
-  // Whether a backward or fused task gives the gradient at its first boundary.
+  // Returns whether a backward or fused task computes the gradient at its first boundary.
   [[nodiscard]] bool wants_input_gradient() const {
     return first_layer > first_trained_layer || (first_layer == 0 && has(kInputGradient));
   }
@@ -93,82 +95,91 @@ static_assert(ShmSafe<Command> && sizeof(Command) % 8 == 0);
 
 enum class TaskOutcome : std::uint64_t { kDone, kFailed };
 
-// How a task's compute went, where the executor knows: emulated devices do. Else zeros.
+// The time in which a task's compute was busy or idle. Only emulated devices measure it; otherwise
+// all fields are zero.
 struct ComputeTimes {
   using ShmFormat = void;
   std::int64_t busy_ns = 0;
-  std::int64_t exposed_ns = 0;   // it stood still, and only the worker's own copies were missing
-  std::int64_t dispatch_ns = 0;  // likewise, and nothing was missing
+  std::int64_t exposed_ns = 0;   // idle while only the worker's own copies were missing
+  std::int64_t dispatch_ns = 0;  // idle while nothing was missing
 };
 static_assert(ShmSafe<ComputeTimes>);
 
-// Worker -> coordinator, when everything that the task wrote is in place.
+// Sent from a worker to the coordinator when a task has ended. With kDone, everything that the task
+// wrote is in place.
 struct Completion {
   using ShmFormat = void;
   std::uint64_t slot = 0;  // with epoch
   TaskOutcome outcome = TaskOutcome::kDone;
-  std::int64_t start_ns = 0;  // of the first microbatch's compute, CLOCK_MONOTONIC
-  std::int64_t end_ns = 0;    // of the last one's
-  std::int64_t wait_ns = 0;   // of that, between its computations
+  std::int64_t start_ns = 0;  // start of the first microbatch's compute, CLOCK_MONOTONIC
+  std::int64_t end_ns = 0;    // end of the last microbatch's compute
+  std::int64_t wait_ns = 0;   // the part of this time in which the task waited between computations
   ComputeTimes compute{};
-  DeviceMemoryPeaks memory{};  // of the worker, so far
+  DeviceMemoryPeaks memory{};  // of the worker since its start
 };
 static_assert(ShmSafe<Completion>);
 
-// Coordinator -> worker: a block of the worker's arena that nobody reads any more.
+// Sent from the coordinator to a worker: a block of the worker's arena that has no readers any
+// more.
 struct FreeRecord {
   using ShmFormat = void;
-  std::uint64_t epoch = 0;
-  std::uint64_t offset = 0;
+  std::uint64_t epoch = 0;   // records of another epoch are ignored
+  std::uint64_t offset = 0;  // in the worker's arena
 };
 static_assert(ShmSafe<FreeRecord>);
 
-// Why a task failed. Written by its worker before the completion that says kFailed.
+// The reason why a task failed. Writer: the task's worker, before the completion with kFailed.
 struct FailureRecord {
   using ShmFormat = void;
   static constexpr std::int64_t kLoss = -1;
   static constexpr std::int64_t kElsewhere = -2;  // neither in a layer nor in the loss
   std::int64_t layer = kElsewhere;
-  std::int64_t microbatch = -1;  // -1: outside of any
-  std::uint64_t code = 1;        // ExitCode of the program that does not catch it
+  std::int64_t microbatch = -1;  // -1: outside of any microbatch
+  std::uint64_t code = 1;        // ExitCode of a program that does not catch the error
   std::array<char, 2024> message{};
 };
 static_assert(sizeof(FailureRecord) == 2048 && ShmSafe<FailureRecord>);
 
-// What a worker says of itself.
+// The counters through which a worker reports its progress.
 struct WorkerWords {
   using ShmFormat = void;
-  SequenceWord events;  // writer: the worker, or its GPU. (epoch, number of the last event whose data is in place)
+  SequenceWord events;        // writer: the worker or its GPU. (epoch, number of the last event whose data is in place)
   SequenceWord acknowledged;  // writer: the worker, once it is ready for commands. The epoch that it follows, plus one
-  SequenceWord heartbeat;     // writer: the worker's compute thread. Grows with every layer that it begins
-  SequenceWord issued;  // writer: the worker's compute thread. Likewise, of the last event that its GPU was given to
-  std::int64_t warm_up_ns = 0;  // writer: the worker's compute thread, before `acknowledged`. How long it warmed up
+  SequenceWord heartbeat;     // writer: the worker's compute thread. Increases with every layer that it begins
+  // Writer: the worker's compute thread. (epoch, number of the last event whose copies are enqueued
+  // on the worker's GPU).
+  SequenceWord issued;
+  std::int64_t warm_up_ns = 0;  // writer: the worker's compute thread, before `acknowledged`. Duration of the warm-up
 };
 static_assert(sizeof(WorkerWords) == 40 && ShmSafe<WorkerWords>);
 
-// CUDA IPC events by which a worker's GPU tells others' of its outputs (docs/design/signals.md): event n of the worker
-// is recorded in event n mod kNumEvents. `held` is a consumer's: which event of each producer it is about to wait for,
-// 0: none.
+// CUDA IPC events through which a worker's GPU reports its outputs to other GPUs
+// (docs/design/signals.md). Event n of the worker is recorded in CUDA event n mod kNumEvents.
+// `held` is used by this worker as a consumer: for each producer, it stores the event that this
+// worker is about to wait for, or 0.
 struct EventRing {
   using ShmFormat = void;
   static constexpr std::uint64_t kNumEvents = 64;
-  SequenceWord num_made;  // writer: the worker. kNumEvents once all handles are there
+  SequenceWord num_made;  // writer: the worker. kNumEvents once all handles are written
   std::array<std::array<std::byte, 64>, kNumEvents> handles{};  // writer: the worker, before num_made
-  std::array<std::atomic<std::uint64_t>, kMaxWorkers> held;     // writer: the worker's input uploader. By producer
+  std::array<std::atomic<std::uint64_t>, kMaxWorkers> held;     // writer: the input uploader. By producer, with epoch
 };
 static_assert(sizeof(EventRing) == 4616 && ShmSafe<EventRing>);
 
-// What the losses of a pipeline's rounds are multiplied by, by the version of the weights that a round computes with.
-// Four are enough: a version's tasks are committed before the version after the next one is made.
+// The factors by which the losses of a pipeline's rounds are multiplied, by the version of the
+// weights that a round computes with. Four are enough, because the tasks of a version are committed
+// before the version after the next one is made.
 struct LossScaleRecord {
   using ShmFormat = void;
   static constexpr std::size_t kNumScales = 4;
-  SequenceWord version;                     // writer: the coordinator. The newest one whose scale is known
-  std::array<double, kNumScales> scales{};  // writer: the coordinator, before `version`. Of version v at v mod 4
+  SequenceWord version;  // writer: the coordinator. The newest version whose scale is known
+  // Writer: the coordinator, before `version`. The scale of version v is at v mod 4.
+  std::array<double, kNumScales> scales{};
 };
 static_assert(sizeof(LossScaleRecord) == 40 && ShmSafe<LossScaleRecord>);
 
-// What all processes must agree on; the segment's first bytes. Writer: the coordinator, before anyone attaches.
+// The first bytes of the segment: values on which all processes must agree. Writer: the
+// coordinator, before any process attaches.
 struct ControlHeader {
   using ShmFormat = void;
   std::uint64_t magic = kControlMagic;
@@ -186,33 +197,34 @@ struct ControlHeader {
   std::uint32_t num_uses = 0;
   std::uint32_t stage_buffers = 2;  // 2 with prefetch, 1 without
   std::uint32_t threads_per_worker = 1;
-  std::uint64_t arena_limit_bytes = 0;  // how far one activation arena may grow
+  std::uint64_t arena_limit_bytes = 0;  // the maximum length of an activation arena
   std::int64_t wait_timeout_ns = 0;
-  std::uint16_t checks_consistency = 0;  // 1: with stamps, and checked round tables
-  std::uint16_t is_sparse = 0;           // 1: an emulated run, whose arenas are longer than memory
-  std::uint16_t weights_yield = 1;       // 1: to inputs, on a worker's link
-  std::uint16_t gradients_yield = 1;     // 1: to outputs
+  std::uint16_t checks_consistency = 0;  // 1: there are weight stamps, and round tables are checked
+  std::uint16_t is_sparse = 0;           // 1: an emulated run, whose arenas have their length but no memory
+  std::uint16_t weights_yield = 1;       // 1: weights yield to inputs on a worker's link
+  std::uint16_t gradients_yield = 1;     // 1: gradients yield to outputs on a worker's link
 };
 static_assert(ShmSafe<ControlHeader>);
 
-// Offsets of everything in the control segment, a function of the header's numbers.
+// The offsets of all parts of the control segment. They depend only on the numbers in the header.
 struct ControlLayout {
   explicit ControlLayout(const ControlHeader& header);
 
-  std::uint64_t epoch = 0;              // SequenceWord; writer: the coordinator
-  std::uint64_t failed = 0;             // SequenceWord; writer: the coordinator. 1: the run failed, wait for its end
-  std::uint64_t published = 0;          // SequenceWord per weight group; writer: the coordinator
+  std::uint64_t epoch = 0;      // SequenceWord; writer: the coordinator
+  std::uint64_t failed = 0;     // SequenceWord; writer: the coordinator. 1: the run has failed and will be ended
+  std::uint64_t published = 0;  // SequenceWord per weight group; writer: the coordinator
   std::uint64_t gradient_released = 0;  // SequenceWord per use; writer: the coordinator
   std::uint64_t loss_scales = 0;        // LossScaleRecord per pipeline; writer: the coordinator
-  std::uint64_t update_heartbeats =
-      0;  // SequenceWord per pipeline; writer: the coordinator. Grows with every group of an update
+  // SequenceWord per pipeline; writer: the coordinator. Increases whenever a group's gradient is added, its norm
+  // is summed, or it is updated.
+  std::uint64_t update_heartbeats = 0;
   std::uint64_t worker_words = 0;  // WorkerWords per worker
   std::uint64_t event_rings = 0;   // EventRing per worker
   std::uint64_t commands = 0;      // ring per worker
   std::uint64_t completions = 0;   // ring per worker
   std::uint64_t frees = 0;         // ring per worker
   std::uint64_t failures = 0;      // FailureRecord per worker
-  std::uint64_t stamps = 0;        // WeightStamp[kMaxCopies] per group; no bytes without checks_consistency
+  std::uint64_t stamps = 0;        // WeightStamp[kMaxCopies] per group; empty without checks_consistency
   std::uint64_t catalogue = 0;
   std::uint64_t bytes_before_catalogue = 0;
 };

@@ -1,5 +1,5 @@
 // hoststore/data_checksum.h
-// Checksum of the bytes of a block, a weight group or a gradient, in one piece or in several.
+// Computes the checksum of a block, a weight group or a gradient, from one piece or from several.
 #pragma once
 
 #include <cstddef>
@@ -11,14 +11,15 @@ struct XXH3_state_s;
 
 namespace rp {
 
-// XXH3, 64 bits. Any division into pieces gives the same value.
+// An XXH3 checksum of 64 bits. The value does not depend on how the bytes are divided into pieces.
 class DataChecksum {
  public:
   DataChecksum();
   void add(std::span<const std::byte> piece);
   [[nodiscard]] std::uint64_t value() const;
 
-  // Of one piece; never 0, which stands for none.
+  // Returns the checksum of one piece. Like value(), it is never 0, which represents a missing
+  // checksum.
   [[nodiscard]] static std::uint64_t of(std::span<const std::byte> bytes);
 
  private:

@@ -1,8 +1,9 @@
 // hoststore/range_allocator.h
-// Which parts of an arena are in use, an activation arena or one of a device's memory (device/arena_book.h): its
-// owner's private book.
+// Tracks which parts of an arena are in use: of an activation arena of the host store, or of an
+// arena of a worker's memory (device/arena_book.h).
 //
-// Neighbours among free ranges are merged; deterministic. Not thread-safe: the owner's one allocating thread uses it.
+// Adjacent free ranges are merged. The results are deterministic. Not thread-safe: callers that
+// share an allocator lock a mutex, as ArenaBook does.
 #pragma once
 
 #include <cstdint>
@@ -15,27 +16,33 @@ namespace rp {
 
 class RangeAllocator {
  public:
-  // What an allocation of `bytes` bytes takes: whole pages.
+  // Returns the number of bytes that an allocation of `bytes` bytes occupies: whole pages, and at
+  // least one.
   [[nodiscard]] static std::uint64_t rounded_bytes(std::uint64_t bytes);
 
   // Adds memory at the end of the arena.
   void extend(std::uint64_t bytes);
 
-  // In the smallest free range that is long enough, at its begin or its end; or at the begin of the first one. What
-  // stays for long and what comes and goes are kept apart by kFirst and kBestEnd.
+  // Where to place an allocation: kBest at the beginning of the smallest free range that is long
+  // enough, kBestEnd at the end of that range, or kFirst at the beginning of the first free range
+  // that is long enough. Long-lived allocations with kFirst and short-lived ones with kBestEnd are
+  // kept apart.
   enum class Fit { kBest, kBestEnd, kFirst };
-  // The offset of a new allocation of at least `bytes` bytes, or nothing if no free range is long enough.
+  // Returns the offset of a new allocation of at least `bytes` bytes, or nothing if no free range
+  // is long enough.
   [[nodiscard]] std::optional<std::uint64_t> allocate(std::uint64_t bytes, Fit fit = Fit::kBest);
 
-  // REQUIRES: allocate() gave `offset` and it was not freed since.
+  // REQUIRES: allocate() returned `offset`, and it was not freed since.
   void free(std::uint64_t offset);
 
-  // What allocate() took for it, by now. REQUIRES: as of free().
+  // Returns the number of bytes that the allocation at `offset` occupies. REQUIRES: allocate()
+  // returned `offset`, and it was not freed since.
   [[nodiscard]] std::uint64_t bytes_at(std::uint64_t offset) const;
-  // The longest allocation that there is room for.
+  // The length of the longest free range.
   [[nodiscard]] std::uint64_t largest_free() const { return free_by_size_.empty() ? 0 : free_by_size_.rbegin()->first; }
 
-  // Bytes by which extend() must lengthen the arena for allocate(bytes) to succeed: the end may be free already.
+  // Returns the number of bytes by which extend() must lengthen the arena for allocate(bytes) to
+  // succeed. Free memory at the end of the arena is used.
   [[nodiscard]] std::uint64_t missing(std::uint64_t bytes) const;
 
   [[nodiscard]] std::uint64_t total_bytes() const { return total_; }

@@ -1,8 +1,9 @@
 // hoststore/ring.h
 // A one-way queue between two processes. Byte format: docs/formats/control.md#ring.
 //
-// Header and slots lie in the control segment. RingWriter and RingReader are each process's private view; neither owns
-// the memory, and the Store must outlive both. One writer and one reader per ring at a time.
+// The header and the items are in the control segment. RingWriter and RingReader are the private
+// views of the two processes. Neither owns the memory, and the Store must outlive both. A ring has
+// one writer and one reader at a time.
 #pragma once
 
 #include <atomic>
@@ -14,7 +15,8 @@
 
 namespace rp {
 
-// Number of items ever pushed, and ever popped. Each has a cache line of its own.
+// Counts the items that were ever pushed (tail) and ever popped (head). Each counter has a cache
+// line of its own.
 struct RingHeader {
   using ShmFormat = void;
   alignas(64) SequenceWord tail;  // written by the ring's writer
@@ -22,7 +24,7 @@ struct RingHeader {
 };
 static_assert(sizeof(RingHeader) == 128 && ShmSafe<RingHeader>);
 
-// Bytes that a ring of `capacity` items takes.
+// The number of bytes that a ring of `capacity` items occupies.
 template <ShmSafe T>
 [[nodiscard]] constexpr std::uint64_t ring_bytes(std::uint32_t capacity) {
   return sizeof(RingHeader) + sizeof(T) * capacity;
@@ -37,16 +39,17 @@ class RingWriter {
         items_(reinterpret_cast<T*>(memory + sizeof(RingHeader))),
         capacity_(capacity) {}
 
-  // Copies `item` into the ring and wakes the reader. Returns false, leaving the ring unchanged, if it is full. Never
-  // blocks.
-  // SYNC: publish(tail) is a release and pairs with observe(tail) in the reader: the item is written before it.
+  // Copies `item` into the ring and wakes the reader. Returns false, leaving the ring unchanged, if
+  // it is full. Never blocks.
+  // SYNC: publish(tail) is a release and pairs with observe(tail) in the reader, so a reader that
+  // sees the new tail also sees the item.
   [[nodiscard]] bool try_push(const T& item) {
     if (!put(item)) return false;
     header_->tail.publish(header_->tail.observe() + 1);
     return true;
   }
 
-  // The same for a ring whose reader never sleeps in wait(): no system call.
+  // Like try_push(), but without a system call, for a ring whose reader never sleeps in wait().
   [[nodiscard]] bool try_push_quietly(const T& item) {
     if (!put(item)) return false;
     header_->tail.publish_quietly(header_->tail.observe() + 1);
@@ -75,9 +78,10 @@ class RingReader {
         items_(reinterpret_cast<const T*>(memory + sizeof(RingHeader))),
         capacity_(capacity) {}
 
-  // Copies the oldest item out. Returns false if the ring is empty. Never blocks. No writer sleeps on a full ring.
-  // SYNC: publish_quietly(head) is a release and pairs with observe(head) in the writer: the slot is read before it is
-  // reused.
+  // Copies the oldest item to `item` and removes it. Returns false if the ring is empty. Never
+  // blocks. Wakes no thread, because no writer sleeps on a full ring.
+  // SYNC: publish_quietly(head) is a release and pairs with observe(head) in the writer, so the
+  // item is read before its place is written again.
   [[nodiscard]] bool try_pop(T& item) {
     const std::uint64_t head = header_->head.observe();
     if (header_->tail.observe() <= head) return false;
@@ -91,7 +95,7 @@ class RingReader {
     return header_->tail.wait_at_least(header_->head.observe() + 1, limits);
   }
 
-  // Wakes whoever sleeps in wait(), in whatever thread of this process.
+  // Wakes all threads of this process that sleep in wait().
   void wake() const { header_->tail.wake(); }
 
  private:

@@ -9,8 +9,8 @@ namespace rp {
 
 namespace {
 
-// A futex has 32 bits. A waiter that went to sleep on an equal low half of another value, or that missed a stop, looks
-// again after this time.
+// A futex has 32 bits, so a thread may fall asleep on a new value whose low half equals that of the
+// old one. It may also miss that `stop` was set. In both cases it checks again after this time.
 constexpr std::int64_t kSliceNs = 100 * kNsPerMs;
 
 static_assert(std::endian::native == std::endian::little, "the low half of a word is its first four bytes");

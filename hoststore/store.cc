@@ -58,7 +58,8 @@ void check_numbers(const StoreSettings& settings, const Catalogue& catalogue) {
   }
 }
 
-// Whether all that the header says fits together and into the control segment of `length` bytes.
+// Returns whether the header is consistent, and everything that it describes fits into a control
+// segment of `length` bytes.
 bool is_sound(const ControlHeader& header, std::uint64_t length) {
   return header.magic == kControlMagic && header.version == kControlVersion && header.bytes == length &&
          header.num_workers >= 1 && header.num_workers <= kMaxWorkers && header.num_layers <= kMaxLayers &&
@@ -132,7 +133,7 @@ std::unique_ptr<Store> Store::create(const StoreSettings& settings, const Catalo
                                                          : Segment::create(store->backing_, kPurposes[i]));
   }
   if (in_files && !settings.is_sparse)
-    check_disk(bytes, settings.params_on);  // after the directory itself was found to be one
+    check_disk(bytes, settings.params_on);  // after create_file() has checked that the directory exists
   const std::vector<int> nodes = in_files || settings.is_sparse ? std::vector<int>() : allowed_memory_nodes();
   store->placement_.num_nodes = std::max(1, static_cast<int>(nodes.size()));
   const InterleavedPages interleaved(nodes);
@@ -157,7 +158,8 @@ std::unique_ptr<Store> Store::create(const StoreSettings& settings, const Catalo
   return store;
 }
 
-// `by_populating`: memory of weights, gradients and state is reserved later, by populate_huge_pages().
+// `by_populating`: the memory of weights, gradients and state is reserved later, by
+// populate_huge_pages().
 void Store::reserve(const StoreSettings& settings, const StoreBytes& bytes, bool by_populating) {
   const std::array<std::uint64_t, kNumSegments> lengths = {bytes.control, bytes.parameters, bytes.gradients,
                                                            bytes.state};
@@ -170,7 +172,8 @@ void Store::reserve(const StoreSettings& settings, const StoreBytes& bytes, bool
   }
 }
 
-// fallocate() knows of no mapping that asks for huge pages: where they have to be asked for, a mapping allocates them.
+// fallocate() ignores that a mapping requests huge pages. Where the kernel provides them only on
+// request, the pages must be allocated through a mapping that requests them.
 void Store::populate_huge_pages() {
   for (Mapping* const mapping : {&parameters_, &gradients_, &state_}) mapping->advise_huge_pages();
   PagePopulator populator(populated_ranges(), population_threads(usable_cores()));

@@ -1,9 +1,11 @@
 // hoststore/store.h
-// The host store as one process sees it: control, parameters, optimizer state, gradients, activation arenas.
+// The host store as one process sees it: control segment, parameters, optimizer state, gradients
+// and activation arenas.
 //
-// The coordinator creates it, rp-launch holds the descriptors, workers attach. Everything is mapped until the Store
-// ends; views that it gives out must not outlive it. Safe for use by the threads of one process: only the words, rings
-// and blocks inside are written, each by the one writer that control.h names.
+// The coordinator creates the store, rp-launch holds its descriptors, and workers attach to it.
+// Everything stays mapped until the Store is destroyed, and views that it returns must not outlive
+// it. All threads of a process may use it at the same time, because only the words, rings and
+// blocks in it are written, each by the one writer that control.h names.
 #pragma once
 
 #include <array>
@@ -24,8 +26,8 @@
 namespace rp {
 
 struct StoreSettings {
-  std::string backing;      // "shm", "memfd" or "" for the best
-  std::string params_on{};  // the directory for parameters, optimizer state and gradients; "" for memory
+  std::string backing;      // "shm", "memfd", or "" to choose the better one
+  std::string params_on{};  // directory for the files of parameters, optimizer state and gradients; "" for memory
   std::uint32_t num_workers = 1;
   std::uint32_t stage_buffers = 2;
   std::uint32_t threads_per_worker = 1;
@@ -33,68 +35,74 @@ struct StoreSettings {
   std::uint64_t build_id = 0;
   std::uint64_t arena_limit_bytes = std::uint64_t{1} << 40;
   std::int64_t wait_timeout_ns = 600'000'000'000;
-  bool weights_yield = true;  // to inputs, on a worker's link; gradients to outputs: docs/design/transfers.md
-  bool gradients_yield = true;
-  // Arenas (but not control) are made without memory: for emulated runs, in which nobody reads or writes their data.
+  bool weights_yield = true;    // weights yield to inputs on a worker's link: docs/design/transfers.md
+  bool gradients_yield = true;  // gradients yield to outputs on a worker's link
+  // The arenas, but not the control segment, are created without memory: for emulated runs, in
+  // which no process reads or writes their data.
   bool is_sparse = false;
-  std::uint64_t emulated_memory_bytes = 0;  // sparse: what the emulated machine has; 0: without a limit
-  bool check_consistency = false;  // stamps, and round tables with checksums: docs/design/consistency-checker.md
+  std::uint64_t emulated_memory_bytes = 0;  // sparse: the memory of the emulated machine; 0: no limit
+  bool check_consistency = false;  // weight stamps, and round tables with checksums: docs/design/consistency-checker.md
 };
 
-// Bytes of the store by arena.
+// The size of the store in bytes, by arena.
 struct StoreBytes {
   std::uint64_t control = 0;
   std::uint64_t parameters = 0;
   std::uint64_t state = 0;
   std::uint64_t gradients = 0;
-  std::uint64_t activations = 0;  // of all workers and of the rounds' inputs: they grow
+  std::uint64_t activations = 0;  // of all workers and of the rounds' inputs; these arenas grow during the run
   [[nodiscard]] std::uint64_t total() const { return control + weights() + activations; }
-  // What StoreSettings::params_on puts in files.
+  // The part of the store that StoreSettings::params_on stores in files.
   [[nodiscard]] std::uint64_t weights() const { return parameters + state + gradients; }
 };
 
-// What devices see of the store, the most urgent first.
+// The parts of the store that devices access, in order of decreasing urgency.
 enum class StorePart { kControl, kActivations, kWeights, kGradients };
 inline constexpr std::size_t kNumStoreParts = 4;
 [[nodiscard]] const char* store_part_name(StorePart part);
 
 class Store {
  public:
-  // Creates and reserves all arenas (or not: StoreSettings::is_sparse). Throws rp::Error: kNoResource with need, free
-  // and remedy; kUsage for more workers or layers than control.h has room for, and a params_on that is no directory.
+  // Creates the store and, unless it is sparse, reserves all its arenas. Throws rp::Error:
+  // kNoResource, with the need, the free amount and a remedy; kUsage if there are more workers or
+  // layers than control.h allows, or if params_on is not a directory.
   static std::unique_ptr<Store> create(const StoreSettings& settings, const Catalogue& catalogue);
 
-  // Populates the memory of weights, optimizer state and gradients, as far as this process maps it, in threads of its
-  // own (page_populator.h). Does nothing where that is files or an emulated run's. Call once.
+  // Populates the memory of weights, optimizer state and gradients that this process has mapped, in
+  // background threads (page_populator.h). Does nothing if that memory is in files or belongs to an
+  // emulated run. Call once.
   void populate_ahead(int num_threads);
-  // For tests and measurements: returns when that is done.
+  // For tests and measurements: blocks until populate_ahead() has finished.
   void wait_until_populated();
 
-  // What create() would reserve; no activations yet.
+  // Returns the sizes that create() would reserve. Activations are 0, because their arenas start
+  // empty.
   [[nodiscard]] static StoreBytes needed(const StoreSettings& settings, const Catalogue& catalogue);
 
-  // Maps the store of another process from descriptors() in their order; parameters read-only and without the
-  // optimizer's state. Throws rp::Error for what is no store or another version.
+  // Maps the store of another process. `descriptors`: those of descriptors(), in the same order.
+  // Parameters are mapped read-only, and the optimizer state is not mapped. Throws rp::Error if the
+  // descriptors are not a host store of this version.
   static std::unique_ptr<Store> attach(std::vector<UniqueFd> descriptors);
 
-  // All descriptors, in the order that attach() takes; they stay this Store's.
+  // Returns all descriptors, in the order that attach() expects. The Store remains their owner.
   [[nodiscard]] std::vector<int> descriptors() const;
 
   [[nodiscard]] const ControlHeader& header() const { return *reinterpret_cast<const ControlHeader*>(control_.data()); }
   [[nodiscard]] const Catalogue& catalogue() const { return catalogue_; }
-  // Of what lies in memory.
+  // The backing of the segments that are in memory.
   [[nodiscard]] Backing backing() const { return backing_; }
-  // How the pages of weights, gradients and optimizer state were taken, in the creating process.
+  // The kind and placement of the pages of weights, gradients and optimizer state, in the process
+  // that created the store.
   struct Placement {
     bool has_huge_pages = false;
-    int num_nodes = 1;  // NUMA nodes that they are interleaved over
+    int num_nodes = 1;  // NUMA nodes over which the pages are interleaved
   };
   [[nodiscard]] const Placement& placement() const { return placement_; }
-  // What the kernel has allocated to the arenas by now.
+  // Returns how much memory or disk space the kernel has allocated to the store so far.
   [[nodiscard]] StoreBytes allocated() const;
   [[nodiscard]] int num_workers() const { return static_cast<int>(header().num_workers); }
 
-  // Words. Writers are named in control.h.
+  // Words. control.h names their writers.
   [[nodiscard]] SequenceWord& epoch() { return *at<SequenceWord>(layout_.epoch, 0); }
   [[nodiscard]] SequenceWord& failed() { return *at<SequenceWord>(layout_.failed, 0); }
   [[nodiscard]] SequenceWord& published(std::uint32_t group) { return *at<SequenceWord>(layout_.published, group); }
@@ -114,11 +122,11 @@ class Store {
   [[nodiscard]] WeightStamp& stamp(std::uint32_t group, std::uint64_t copy) {
     return *at<WeightStamp>(layout_.stamps, WeightStamp::kMaxCopies * group + copy);
   }
-  // Grows while any worker computes, and while weights are updated: what waits in vain while this stands still waits
-  // for something that hangs.
+  // Increases while any worker computes or any weights are updated. A wait that times out while
+  // this value has not changed is waiting for something that hangs.
   [[nodiscard]] std::uint64_t progress();
 
-  // Rings, as the private view of one side.
+  // The ends of the rings. Each is a private view for one process.
   [[nodiscard]] RingWriter<Command> command_writer(int worker);
   [[nodiscard]] RingReader<Command> command_reader(int worker);
   [[nodiscard]] RingWriter<Completion> completion_writer(int worker);
@@ -130,7 +138,7 @@ class Store {
     return *at<FailureRecord>(layout_.failures, static_cast<std::uint64_t>(worker));
   }
 
-  // The table that a command or an origin names.
+  // Returns the table to which a Command or a BlockOrigin refers.
   template <typename Reference>
   [[nodiscard]] RoundTable round_table(const Reference& reference) {
     return RoundTable(arena(kCoordinatorArena).data(reference.table, reference.table_bytes));
@@ -142,33 +150,35 @@ class Store {
   [[nodiscard]] std::byte* gradients(std::uint64_t offset) { return gradients_.data() + offset; }
   // Coordinator only.
   [[nodiscard]] float* state(std::uint64_t offset) { return reinterpret_cast<float*>(state_.data() + offset); }
-  // Worker w's activation arena, or the coordinator's (kCoordinatorArena).
+  // The activation arena of worker w, or the coordinator's arena (kCoordinatorArena).
   [[nodiscard]] ArenaView& arena(std::uint64_t arena);
 
-  // What this process has mapped by now of a file of the store, from its first byte on. `cuts`: where weights and
-  // gradients of another layer begin, in order.
+  // The part of one of the store's files that this process has mapped so far, from the file's first
+  // byte on. `cuts`: the offsets at which another working copy or gradient begins, in ascending
+  // order.
   struct Region {
     StorePart part = StorePart::kControl;
     int fd = -1;
     std::byte* data = nullptr;
     std::uint64_t bytes = 0;
     bool is_read_only = false;
-    std::span<const std::uint64_t> cuts{};  // lives as long as the Store
+    std::span<const std::uint64_t> cuts{};  // valid as long as the Store exists
   };
-  // The memory that devices copy to and from: weights, gradients, then activations.
+  // Returns the memory that devices copy to and from: weights, gradients, then activations.
   [[nodiscard]] std::vector<Region> regions();
-  // The control segment, whose words devices write and wait for.
+  // Returns the control segment, whose words devices write and wait for.
   [[nodiscard]] Region control();
 
-  // The memory of a block, mapped on demand.
+  // Returns the memory of a block, and maps it first if necessary.
   [[nodiscard]] const std::byte* block_data(const BlockPlace& place) {
     return arena(place.arena).data(place.offset, place.bytes);
   }
-  // The working copy in which a version lies: only the coordinator writes to it. And a use's gradient.
+  // Returns the working copy that holds `version`. Only the coordinator writes to it.
   [[nodiscard]] std::span<std::byte> working_copy(std::uint32_t group, std::uint64_t version) {
     const WeightGroupRecord& record = catalogue_.weight_groups()[group];
     return {parameters(record.parameter_offset[version % record.num_copies]), record.bytes()};
   }
+  // Returns the buffer of a use's gradient.
   [[nodiscard]] std::span<const std::byte> gradient(std::uint32_t use) {
     const UseRecord& record = catalogue_.uses()[use];
     return {gradients(record.gradient_offset), catalogue_.weight_groups()[record.group].bytes()};
@@ -196,10 +206,10 @@ class Store {
   Mapping parameters_;
   Mapping gradients_;
   Mapping state_;
-  std::vector<std::unique_ptr<ArenaView>> arenas_;  // workers', then the coordinator's
-  std::vector<std::uint64_t> parameter_cuts_;       // of regions(), in order
+  std::vector<std::unique_ptr<ArenaView>> arenas_;  // one per worker, then the coordinator's
+  std::vector<std::uint64_t> parameter_cuts_;       // sorted; used by regions()
   std::vector<std::uint64_t> gradient_cuts_;
-  std::optional<PagePopulator> populator_;  // last: it uses the mappings
+  std::optional<PagePopulator> populator_;  // last, because it uses the mappings
 };
 
 }  // namespace rp

@@ -1,5 +1,6 @@
 // hoststore/task_rows.h
-// Which blocks of its round a task reads and writes: what coordinator and worker must agree on (docs/design/rounds.md).
+// Lists the blocks of its round that a task reads and writes. Coordinator and worker must agree on
+// them (docs/design/rounds.md).
 #pragma once
 
 #include <compare>
@@ -10,6 +11,7 @@
 
 namespace rp {
 
+// One row of a round's table: the blocks of a kind and an index, one for each microbatch.
 struct BlockRow {
   BlockKind kind = BlockKind::kActivation;
   int index = 0;
@@ -19,11 +21,12 @@ struct BlockRow {
 // True for a block that all microbatches of a task share.
 [[nodiscard]] constexpr bool is_once_a_task(BlockKind kind) { return kind == BlockKind::kBuffers; }
 
-// In the order in which a worker fetches them; a gradient is the last. A block of kind kRecompute may turn out not to
-// exist.
+// Returns the blocks that a task reads, in the order in which a worker fetches them. A gradient is
+// the last. A block of kind kRecompute may not exist.
 [[nodiscard]] std::vector<BlockRow> input_rows(const Command& command, const Catalogue& catalogue);
 
-// Likewise: blocks of kind kRecompute exist if the layer saved something.
+// Returns the blocks that a task writes. A block of kind kRecompute exists only if the layer saved
+// something.
 [[nodiscard]] std::vector<BlockRow> output_rows(const Command& command, const Catalogue& catalogue);
 
 }  // namespace rp

@@ -3,7 +3,8 @@
 namespace rp {
 
 void WeightStamp::publish_begin(std::uint64_t version) {
-  // An exchange and not a store: what is written afterwards must not become visible before it.
+  // An exchange rather than a store, because bytes that are written afterwards must not become
+  // visible before it.
   (void)state_.exchange(2 * version + 1, std::memory_order_seq_cst);
 }
 

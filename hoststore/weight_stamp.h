@@ -1,5 +1,6 @@
 // hoststore/weight_stamp.h
-// What a working copy of a weight group holds, in a run with --check-consistency. Byte format: docs/formats/control.md.
+// Describes the contents of a working copy of a weight group, in a run with --check-consistency.
+// Byte format: docs/formats/control.md.
 #pragma once
 
 #include <atomic>
@@ -9,34 +10,35 @@
 
 namespace rp {
 
-// Lies in the control segment. Writer: the coordinator; a reader verifies with it that a copy is what its command
-// names. Its fields are atomic since the protocol may be broken: then it is written while it is read, and that must be
-// seen.
+// A stamp in the control segment. Writer: the coordinator. Readers use it to verify that a working
+// copy contains the version that their command names. The fields are atomic because a run that
+// breaks the protocol may write them while they are read, and this must be detected.
 class WeightStamp {
  public:
   using ShmFormat = void;
-  static constexpr std::uint64_t kMaxCopies = 2;  // of a group: WeightGroupRecord::num_copies
+  static constexpr std::uint64_t kMaxCopies = 2;  // per group: WeightGroupRecord::num_copies
 
   struct Contents {
-    bool is_complete = false;  // false: nothing was ever written, or `version` is being written
+    bool is_complete = false;  // false: no version was ever written, or `version` is being written
     std::uint64_t version = 0;
     std::uint64_t checksum = 0;
     bool operator==(const Contents&) const = default;
   };
 
-  // `version` is being written from now on.
-  // SYNC: seq_cst exchange; pairs with observe(): whoever has read a byte that is written afterwards sees it.
+  // Marks `version` as being written.
+  // SYNC: seq_cst exchange; pairs with observe(): a thread that has read a byte written after this
+  // call also sees the mark.
   void publish_begin(std::uint64_t version);
-  // It is there.
-  // SYNC: release; pairs with observe(). The bytes must be written before this.
+  // Marks `version` as complete.
+  // SYNC: release; pairs with observe(). The bytes must be written before this call.
   void publish(std::uint64_t version, std::uint64_t checksum);
 
   // SYNC: acquire; pairs with publish() and publish_begin().
   [[nodiscard]] Contents observe() const;
 
  private:
-  std::atomic<std::uint64_t> state_;     // 0 nothing; 2 v + 1: version v is being written; 2 v + 2: it is there
-  std::atomic<std::uint64_t> checksum_;  // of the version that is there
+  std::atomic<std::uint64_t> state_;  // 0: nothing; 2 v + 1: version v is being written; 2 v + 2: version v is complete
+  std::atomic<std::uint64_t> checksum_;  // of the complete version
 };
 static_assert(sizeof(WeightStamp) == 16 && ShmSafe<WeightStamp>);
 

@@ -6,7 +6,7 @@ namespace rp::models {
 
 namespace {
 
-// Set once, by the plug-in, before any thread reads it.
+// The plug-in sets it once, before any thread reads it.
 const GpuKernels* installed = nullptr;
 
 }  // namespace

@@ -12,25 +12,26 @@ namespace rp {
 
 enum class UpdateKind : std::uint8_t { kAdam, kMomentum, kPlain };
 
-// The number of fp32 values per parameter that a rule keeps between steps.
+// Returns the number of fp32 values per parameter that a rule keeps between steps.
 [[nodiscard]] constexpr int num_moments(UpdateKind kind) {
   return kind == UpdateKind::kAdam ? 2 : kind == UpdateKind::kMomentum ? 1 : 0;
 }
 
-// The numbers of one step, computed in fp64 and then rounded to fp32. The arithmetic for one element, in fp32, one
-// rounding per operation (no fused multiply-add), in this order:
+// The numbers of one step, computed in fp64 and then rounded to fp32. The arithmetic for one
+// element is in fp32, with one rounding per operation (no fused multiply-add), in this order:
 //   g = 0 + g_0 + g_1 + …              gradients of the uses of the parameter, in order, each converted to fp32
 //   g = g * gradient_scale
-//   g = max(-max_value, min(max_value, g))     where `clips_values`; NaN stays NaN
-//   g = g + coupled_decay * p          where `couples_decay`
-// kAdam, AdamW and Adam in torch.optim's order (mul_, lerp_, mul_ and addcmul_, addcdiv_), which fuses some operations:
+//   g = max(-max_value, min(max_value, g))     if `clips_values`; NaN stays NaN
+//   g = g + coupled_decay * p          if `couples_decay`
+// kAdam: AdamW and Adam in the order of torch.optim (mul_, lerp_, mul_ and addcmul_, addcdiv_),
+// which fuses some operations:
 //   p = p * decay
-//   m = m + m_weight * (g - m)         where m_from_gradient: m = g + m_weight * (g - m)
+//   m = m + m_weight * (g - m)         if m_from_gradient: m = g + m_weight * (g - m)
 //   v = v * beta2 + (v_weight * g) * g
 //   p = p + (step_size * m) / (sqrt(v) / v_correction + epsilon)
 // kMomentum:
 //   m = m * m_decay + m_weight * g
-//   p = p + step_size * m              where `nesterov`: p = p + step_size * (g + nesterov_weight * m)
+//   p = p + step_size * m              if `nesterov`: p = p + step_size * (g + nesterov_weight * m)
 // kPlain:
 //   p = p + step_size * g
 struct UpdateStep {
@@ -42,33 +43,37 @@ struct UpdateStep {
   float coupled_decay = 0;  // weight decay as part of the gradient
   float decay = 1;          // 1 - learning_rate * weight_decay
   float m_decay = 0;        // momentum; 0 in the first step
-  float m_weight = 0;  // kAdam: 1 - beta1 if that is below 0.5, else -beta1. kMomentum: 1 - dampening; 1 in the first
-  bool m_from_gradient = false;  // 1 - beta1 >= 0.5: exact for beta1 = 0
+  // kAdam: 1 - beta1 if that is below 0.5, else -beta1. kMomentum: 1 - dampening, or 1 in the first
+  // step.
+  float m_weight = 0;
+  bool m_from_gradient = false;  // true if 1 - beta1 >= 0.5; exact for beta1 = 0
   bool nesterov = false;
   float nesterov_weight = 0;  // momentum
   float beta2 = 0;
   float v_weight = 0;      // 1 - beta2
   float v_correction = 1;  // sqrt(1 - beta2^t)
   float epsilon = 0;
-  float step_size = 0;  // -learning_rate; kAdam: / (1 - beta1^t)
+  float step_size = 0;  // -learning_rate; kAdam: divided by (1 - beta1^t)
 };
 
-// Gradients of one group: one array per use of the group's parameters (two for a tied embedding), added in this order.
+// The gradients of one group: one array per use of the group's parameters (two for a tied
+// embedding). They are added in this order.
 struct GroupGradients {
   const void* const* uses = nullptr;
   std::size_t num_uses = 0;
   DType dtype = DType::kBFloat16;
-  std::size_t num_elements = 0;  // of each
+  std::size_t num_elements = 0;  // of each array
 };
 
-// The weights and optimizer state of one group. Each array has num_elements elements and is aligned to its element;
-// passes are fastest where all are aligned to 64 bytes. Arrays do not overlap, but old_master may be master itself.
+// The weights and optimizer state of one group. Each array has num_elements elements and is aligned
+// to its element; updates are fastest if all are aligned to 64 bytes. Arrays do not overlap, except
+// that old_master may be master.
 struct GroupState {
-  const float* old_master = nullptr;  // read; another array than `master` where two fp32 copies take turns
+  const float* old_master = nullptr;  // read; differs from `master` if two fp32 copies are used alternately
   float* master = nullptr;            // written
-  float* m = nullptr;                 // first moment or momentum, updated in place; null where no rule needs it
-  float* v = nullptr;                 // second moment, likewise
-  void* working = nullptr;            // the copy that workers read, written; null where `master` is that copy
+  float* m = nullptr;                 // first moment or momentum, updated in place; null if the rule has none
+  float* v = nullptr;                 // second moment, updated in place; null if the rule has none
+  void* working = nullptr;            // written: the copy that workers read; null if that is `master`
   DType working_dtype = DType::kBFloat16;
   std::size_t num_elements = 0;
 };

@@ -13,7 +13,8 @@ namespace {
 
 constexpr std::array kPreemptingSignals = {SIGTERM, SIGHUP, SIGUSR1};
 
-// A preempted program may end by the signal, with its code, or, having written its state, with 0.
+// After it has written its state, a preempted program may end by the signal, with kPreempted, or
+// with 0.
 bool ended_for_preemption(const RunEnd& end) {
   if (!end.preempted) return false;
   const int code = exit_code_of_status(end.coordinator_status);

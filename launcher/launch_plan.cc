@@ -27,14 +27,14 @@ Variables shared_variables(const LaunchOptions& options, int num_workers) {
   return variables;
 }
 
-// One GPU a worker; none where the device is another.
+// Returns one GPU for each worker, or none if the device is not "cuda".
 GpuChoice chosen_gpus(const LaunchOptions& options, const LocalMachine& machine,
                       const std::filesystem::path& own_directory, const std::string& library_path) {
   if (!options.gpus) return {};
   const std::string& asked = options.gpus->asked;
   if (find_cuda_plugin(own_directory, library_path).empty()) {
     throw Error(ExitCode::kNoResource, cat(asked, ": this build has no CUDA device: ", kCudaPlugin,
-                                           " is neither beside rp-launch nor in the library directory; build it where "
+                                           " is neither next to rp-launch nor in the library directory; build it where "
                                            "nvcc is: scripts/build.sh release programs; or use --device cpu instead"));
   }
   GpuChoice choice = choose_gpus(*options.gpus, machine.gpus, machine.cuda);
@@ -51,7 +51,7 @@ int num_sharers(const std::vector<Gpu>& gpus, const Gpu& of) {
   return static_cast<int>(std::count_if(gpus.begin(), gpus.end(), [&](const Gpu& gpu) { return gpu.uuid == of.uuid; }));
 }
 
-// What a worker has at least of a GPU's memory.
+// The smallest share of a GPU's memory that any worker has, in bytes.
 std::uint64_t least_memory(const std::vector<Gpu>& gpus) {
   std::uint64_t least = UINT64_MAX;
   for (const Gpu& gpu : gpus)
@@ -65,7 +65,8 @@ void add_gpu(const std::vector<Gpu>& gpus, std::size_t worker, const std::string
   process.variables.emplace_back(kGpuVariable, gpus[worker].uuid);
   process.variables.emplace_back(kVisibleDevicesVariable, visible_devices(gpus, worker, signals));
   process.variables.emplace_back(kGpuSharersVariable, std::to_string(num_sharers(gpus, gpus[worker])));
-  // A worker has about ten streams; the driver's 8 queues would make some of them wait for each other.
+  // A worker has about ten streams. With the driver's default of 8 queues some would wait for each
+  // other.
   if (!machine.sets_max_connections) process.variables.emplace_back(kMaxConnectionsVariable, "32");
 }
 
@@ -124,7 +125,7 @@ LaunchPlan make_launch_plan(const LaunchOptions& options, const LocalMachine& ma
   const Variables shared = shared_variables(options, num_workers);
   PlannedProcess coordinator{.name = "coordinator", .board_index = 0, .variables = shared, .cpus = {}, .gpu = {}};
   coordinator.variables.emplace_back(kRoleVariable, "coordinator");
-  // It holds no context on a GPU, and neither may what the program calls in it.
+  // The coordinator holds no CUDA context, and code that the program calls in it must not make one.
   if (!gpus.empty()) {
     coordinator.variables.emplace_back(kVisibleDevicesVariable, "");
     coordinator.variables.emplace_back(kGpuBytesVariable, std::to_string(least_memory(gpus)));

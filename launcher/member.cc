@@ -20,7 +20,7 @@ namespace {
 constexpr int kWorkerOomScore = 500;
 
 UniqueFd open_log(const std::filesystem::path& file) {
-  // Appended, so that a job that is queued again keeps its first log.
+  // Appends, so that a job that is queued again keeps the log of its first run.
   return open_kept_file(file, O_WRONLY | O_APPEND, 0644, "choose another --log-dir");
 }
 

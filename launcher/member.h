@@ -1,5 +1,5 @@
 // launcher/member.h
-// One process of a run as rp-launch sees it: the child, its channel, its output.
+// Represents one process of a run in rp-launch: the child, its channel and its output.
 #pragma once
 
 #include <memory>
@@ -15,10 +15,12 @@
 
 namespace rp {
 
-// Owned by the supervisor. Its process is started by the constructor and killed, at the latest, by the destructor.
+// Owned by the supervisor. The constructor starts the process; the destructor kills it if it still
+// runs.
 class Member {
  public:
-  // REQUIRES: as ChildProcess::start(). Throws what that throws, and kOutputFailed if a log file cannot be made.
+  // REQUIRES: as for ChildProcess::start(). Throws what ChildProcess::start() throws, and rp::Error
+  // kOutputFailed if a log file cannot be created.
   Member(RunContext& run, const PlannedProcess& planned);
 
   [[nodiscard]] const std::string& name() const { return planned_.name; }
@@ -29,34 +31,36 @@ class Member {
   [[nodiscard]] const ChildProcess& process() const { return process_; }
   [[nodiscard]] Channel& channel() { return channel_; }
   [[nodiscard]] std::vector<std::unique_ptr<ProcessOutput>>& outputs() { return outputs_; }
-  // "" where it has none of its own.
+  // The log file of its stderr; empty if there is none.
   [[nodiscard]] const std::string& log_file() const { return log_file_; }
   [[nodiscard]] bool alive() const { return !process_.status().has_value(); }
 
-  // The launcher ended it on purpose: its death is no failure.
+  // Kills the process and its group. Its death then does not count as a failure.
   void kill_on_purpose();
   [[nodiscard]] bool killed_on_purpose() const { return killed_on_purpose_; }
 
-  // A profiler or sanitizer watches it: it needs time for its end.
+  // Records that a profiler or sanitizer watches the process, so it needs more time to end.
   void set_watched() { is_watched_ = true; }
   [[nodiscard]] bool is_watched() const { return is_watched_; }
 
-  // Takes what it wrote until now; a dead process wrote all of it before.
+  // Reads all output that the process has written so far. For a dead process, that is all of its
+  // output.
   void read_output();
-  // See ProcessOutput; of both streams.
+  // Call open() or release() of both output streams: see ProcessOutput.
   void open_output();
   std::string release_output();
 
  private:
-  // Makes the pipes or files of stdout and stderr where the coordinator's are not the launcher's own.
+  // Creates the pipes or files for stdout and stderr, unless the process uses those of the launcher
+  // (as the coordinator does without tags and log files).
   void redirect_output(RunContext& run, ChildSpec& spec);
   [[nodiscard]] ChildProcess start(RunContext& run);
   [[nodiscard]] std::vector<std::string> environment(const RunContext& run) const;
 
   PlannedProcess planned_;
   Channel channel_;
-  std::optional<Channel> child_end_;   // until the child is started
-  std::vector<UniqueFd> child_stdio_;  // likewise
+  std::optional<Channel> child_end_;   // the child's end; closed here once the child has started
+  std::vector<UniqueFd> child_stdio_;  // for its stdout and stderr; closed here once it has started
   std::vector<std::unique_ptr<ProcessOutput>> outputs_;
   std::string log_file_;
   bool killed_on_purpose_ = false;

@@ -35,7 +35,7 @@ const OptionSpec* find_letter(char letter) {
                   "; rp-launch --help lists the options. Options of the program come after its name"));
 }
 
-// How many words the option at arguments[place] takes up, its value included.
+// Returns the number of words that the option at arguments[place] occupies, including its value.
 std::size_t option_length(const std::vector<std::string>& arguments, std::size_t place) {
   const std::string& word = arguments[place];
   const bool is_long = word.starts_with("--");
@@ -51,7 +51,7 @@ std::size_t option_length(const std::vector<std::string>& arguments, std::size_t
   return value_follows ? 2 : 1;
 }
 
-// The place of the first word that is not an option, where the program's command starts.
+// Returns the index of the first word that is not an option: the start of the program's command.
 std::size_t command_start(const std::vector<std::string>& arguments) {
   std::size_t place = 0;
   while (place < arguments.size() && arguments[place].size() > 1 && arguments[place][0] == '-') {
@@ -76,7 +76,7 @@ cxxopts::ParseResult parse_words(const std::vector<std::string>& arguments, std:
   }
 }
 
-// A setting as it was asked for, and by which name.
+// The value of a setting, and the name of the option or variable that set it.
 struct Asked {
   std::string name;
   std::string value;
@@ -87,7 +87,7 @@ class AskedSettings {
  public:
   explicit AskedSettings(const cxxopts::ParseResult& words) : words_(words) {}
 
-  // The option, else its variable, else nothing.
+  // Returns the option if it was given, otherwise its variable if that is set, otherwise nullopt.
   [[nodiscard]] std::optional<Asked> value(const char* option) const {
     if (words_.count(option) > 0) {
       const bool is_switch = find_spec(option)->argument[0] == '\0';
@@ -108,7 +108,8 @@ class AskedSettings {
   const cxxopts::ParseResult& words_;
 };
 
-// GPUs mean the device cuda, and cuda without a list means all GPUs, or as many as there are to be workers.
+// Setting GPUs implies the device cuda. The device cuda without a list means all GPUs, or as many
+// as there are workers.
 void read_device(const AskedSettings& asked, LaunchOptions& options) {
   const auto device = asked.value("device");
   auto gpus = asked.value("gpus");
@@ -122,7 +123,7 @@ void read_device(const AskedSettings& asked, LaunchOptions& options) {
       throw Error(ExitCode::kUsage, cat(gpus->name, " and ", device->name, " ", device->value,
                                         " are both set, choose one: drop ", gpus->name));
     }
-    gpus.reset();  // an option wins over a variable
+    gpus.reset();  // an option takes precedence over a variable
   }
   if (gpus) {
     options.gpus = parse_gpus(gpus->name, gpus->value);

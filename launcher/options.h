@@ -1,5 +1,6 @@
 // launcher/options.h
-// What the person asked of rp-launch: its own options, the variables RP_... behind them, and the program to run.
+// Parses the command line of rp-launch: its own options, the RP_... variables that set their
+// defaults, and the program to run.
 #pragma once
 
 #include <optional>
@@ -12,16 +13,17 @@
 
 namespace rp {
 
-// The table of all options makes the parser, --help and the documentation's test.
+// The table of all options. The parser, --help and the test of the documentation are derived from
+// it.
 [[nodiscard]] const std::vector<OptionSpec>& launch_option_specs();
 
 struct LaunchOptions {
   enum class Action { kRun, kHelp, kVersion };
 
   Action action = Action::kRun;
-  std::optional<int> workers;       // default: the usable cores, or the GPUs
-  std::optional<GpuRequest> gpus;   // where the device is "cuda"
-  std::optional<std::string> bind;  // "numa", "none"; default: numa where there are several nodes
+  std::optional<int> workers;       // default: the number of usable cores, or of GPUs
+  std::optional<GpuRequest> gpus;   // set if the device is "cuda"
+  std::optional<std::string> bind;  // "numa", "none"; default: numa if there are several nodes
   RuntimeSettings settings;
   bool tag_output = false;
   std::optional<std::string> log_dir;
@@ -29,8 +31,8 @@ struct LaunchOptions {
   std::vector<std::string> command;  // the program and its arguments, verbatim
 };
 
-// `arguments`: all after the program's own name. The options end at the first word that is none, or after "--". Throws
-// rp::Error kUsage for what is unknown, wrong or missing.
+// `arguments`: everything after the name rp-launch. The options end at the first word that is not
+// an option, or after "--". Throws rp::Error kUsage for anything unknown, wrong or missing.
 [[nodiscard]] LaunchOptions parse_launch_options(const std::vector<std::string>& arguments);
 
 [[nodiscard]] std::string launch_help();

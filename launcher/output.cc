@@ -49,7 +49,7 @@ void OutputSink::drop_queued() {
 void OutputSink::write_some() {
   if (broken_) queue_.clear();
   if (queue_.empty()) return;
-  // Up to PIPE_BUF bytes a write is never mixed with another process's.
+  // A write of up to PIPE_BUF bytes to a pipe is never mixed with the output of another process.
   const std::size_t last_newline = std::string_view(queue_).substr(0, PIPE_BUF).rfind('\n');
   const std::size_t size =
       last_newline == std::string_view::npos ? std::min<std::size_t>(queue_.size(), PIPE_BUF) : last_newline + 1;

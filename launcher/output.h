@@ -1,5 +1,6 @@
 // launcher/output.h
-// Takes what processes write to whole lines, and those to rp-launch's own stdout and stderr.
+// Collects the output of processes into whole lines and forwards them to rp-launch's own stdout and
+// stderr.
 #pragma once
 
 #include <cstddef>
@@ -11,14 +12,15 @@
 
 namespace rp {
 
-// Cuts a stream of bytes into whole lines, each with the tag in front.
+// Cuts a stream of bytes into whole lines and prefixes each with the tag.
 class LineAssembler {
  public:
   explicit LineAssembler(std::string tag) : tag_(std::move(tag)) {}
 
-  // The lines that are whole now. A line of more than kMaxLineBytes is given in pieces, each as a line.
+  // Returns the lines that are now complete. A line of more than kMaxLineBytes is returned in
+  // pieces, each as a line of its own.
   [[nodiscard]] std::string add(std::string_view bytes);
-  // The rest, as a line; "" if there is none.
+  // Returns the incomplete rest as a line; "" if there is none.
   [[nodiscard]] std::string finish();
 
   static constexpr std::size_t kMaxLineBytes = 1 << 20;
@@ -28,9 +30,11 @@ class LineAssembler {
   std::string partial_;
 };
 
-// A queue in front of a descriptor that others write to as well, which therefore stays as it is: one write of whole
-// lines, of at most PIPE_BUF bytes where they are no longer, whenever poll() says that there is room. A pipe is written
-// through a descriptor of its own that does not wait: between poll() and write() others may have filled it.
+// Queues output for a descriptor that other processes write to as well, so its flags must not be
+// changed. Whenever poll() reports that the descriptor is writable, one write of at most PIPE_BUF
+// bytes passes on as many whole lines as fit, or a part of a line that is longer. A pipe is written
+// through a second, non-blocking descriptor, because other processes may fill the pipe between
+// poll() and write().
 class OutputSink {
  public:
   explicit OutputSink(int fd) : fd_(fd), pipe_(reopen_pipe_without_waiting(fd)) {}
@@ -39,14 +43,16 @@ class OutputSink {
   [[nodiscard]] int fd() const { return pipe_ ? pipe_.get() : fd_; }
   [[nodiscard]] bool empty() const { return queue_.empty(); }
   [[nodiscard]] std::size_t queued_bytes() const { return queue_.size(); }
-  // Whether processes that write should wait.
+  // Returns true if the processes that write to this sink should wait.
   [[nodiscard]] bool is_full() const { return queue_.size() >= kMaxQueuedBytes && !drops_; }
-  // From now on nobody waits for the reader: lines that come while the queue is full are dropped, and counted.
+  // From now on no process waits for the reader: lines that are added while the queue is full are
+  // dropped and counted.
   void drop_what_does_not_fit() { drops_ = true; }
-  // What is still queued will not be written.
+  // Drops the lines that are still queued, and counts them as dropped.
   void drop_queued();
   [[nodiscard]] std::size_t dropped_bytes() const { return dropped_bytes_; }
-  // REQUIRES: poll() reported POLLOUT or an error. Once nobody reads any more all further output is dropped.
+  // Writes a part of the queue. Once the reader is gone, all further output is dropped. REQUIRES:
+  // poll() reported POLLOUT or an error.
   void write_some();
 
   static constexpr std::size_t kMaxQueuedBytes = 256 << 10;
@@ -60,8 +66,9 @@ class OutputSink {
   std::size_t dropped_bytes_ = 0;
 };
 
-// One output stream of one process: a pipe, its lines, and where they go. Held at first, if asked for: then the newest
-// kMaxHeldBytes are kept until open() drops them or release() passes them on.
+// Reads one output stream of one process from a pipe and passes its lines on to a sink. If `held`
+// is set, it first keeps the newest kMaxHeldBytes, until open() drops them or release() passes them
+// on.
 class ProcessOutput {
  public:
   // `pipe`: the read end, non-blocking. The sink must outlive this.
@@ -69,13 +76,16 @@ class ProcessOutput {
 
   [[nodiscard]] int fd() const { return pipe_.get(); }
   [[nodiscard]] bool ended() const { return !pipe_; }
-  // False while the sink has so much to do that the process should wait.
+  // Returns true if the pipe should be read. False at its end, and while the sink is so full that
+  // the process should wait.
   [[nodiscard]] bool wants_more() const;
-  // Takes what is in the pipe now, at most kMaxReadBytes; at its end the last line too.
+  // Reads what is in the pipe now, at most kMaxReadBytes. At the end of the pipe, an incomplete
+  // last line counts as complete.
   void read_available();
-  // What is in the pipe and what was held is dropped; what comes later is passed on.
+  // Drops the held output and what is in the pipe now. Later output is passed on. Does nothing if
+  // output is not held.
   void open();
-  // What was held is passed on, and all that comes later. Returns what was held.
+  // Passes on the held output and everything that comes later. Returns the held output.
   std::string release();
 
   static constexpr std::size_t kMaxHeldBytes = 64 << 10;

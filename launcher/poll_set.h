@@ -1,5 +1,5 @@
 // launcher/poll_set.h
-// Waits for any of several descriptors, then runs what belongs to those that are ready.
+// Waits until any of several descriptors is ready, then calls the handlers of those that are.
 #pragma once
 
 #include <poll.h>
@@ -11,12 +11,13 @@
 
 namespace rp {
 
-// Made anew for each wait. Handlers run in the order in which they were added.
+// Create a new one for each wait. Handlers run in the order in which they were added.
 class PollSet {
  public:
-  // `events`: POLLIN, POLLOUT. An error or hang-up counts as ready.
+  // `events`: POLLIN or POLLOUT. An error or hang-up counts as ready.
   void add(int fd, short events, std::function<void()> handler);
-  // Runs the handlers of what is ready, none if the deadline passes first. Throws rp::Error kLauncherFailed.
+  // Waits and runs the handlers of the descriptors that are ready; runs none if the deadline passes
+  // first. Throws rp::Error kLauncherFailed.
   void wait(const Deadline& deadline);
 
  private:

@@ -38,7 +38,8 @@ bool is_in_c_library(const std::string& frame) {
   return frame.compare(space + 1, 7, "libc.so") == 0 || frame.compare(space + 1, 12, "libstdc++.so") == 0;
 }
 
-// The first frames from the one on that called abort() or the like.
+// Returns the first frames, starting with the one that called abort() or a similar function of the
+// C library.
 std::vector<std::string> telling_frames(const std::string& backtrace) {
   const std::vector<std::string> frames = lines_of(backtrace);
   auto first = std::find_if_not(frames.begin(), frames.end(), is_in_c_library);
@@ -47,7 +48,7 @@ std::vector<std::string> telling_frames(const std::string& backtrace) {
   return {first, first + most};
 }
 
-// "#0 train!_ZN2rp3runEv+0x1f" -> "#0 train!rp::run()+0x1f".
+// Demangles the symbol: "#0 train!_ZN2rp3runEv+0x1f" -> "#0 train!rp::run()+0x1f".
 std::string readable_frame(const std::string& frame) {
   const std::size_t name = frame.find('!');
   const std::size_t plus = frame.rfind('+');
@@ -60,7 +61,8 @@ std::string readable_frame(const std::string& frame) {
   return cat(frame.substr(0, name + 1), text.get(), frame.substr(plus)).substr(0, kMaxLineChars);
 }
 
-// The lines of what it recorded, unless its own output says so, as an exception that left main() does.
+// Returns the lines of the message that the process recorded, or none if its own output contains
+// that message, as after an exception that leaves main().
 std::vector<std::string> untold_lines(const Failure& failure) {
   std::vector<std::string> lines = lines_of(failure.fault->message);
   if (!lines.empty() && failure.said.find(lines.front()) != std::string::npos) return {};
@@ -71,7 +73,7 @@ std::vector<std::string> untold_lines(const Failure& failure) {
 std::string how_it_ended(const Failure& failure) {
   const int status = failure.status;
   if (WIFSIGNALED(status)) return "was killed by " + signal_text(WTERMSIG(status));
-  if (WEXITSTATUS(status) == 0) return "ended before the coordinator told it to";
+  if (WEXITSTATUS(status) == 0) return "ended before the end of the run";
   return cat("ended with exit code ", WEXITSTATUS(status));
 }
 

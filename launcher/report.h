@@ -1,5 +1,5 @@
 // launcher/report.h
-// What a person reads when a run fails: which process, what, where, what to do.
+// Formats the report of a failed run: which process failed, what happened, where, and what to do.
 #pragma once
 
 #include <sys/types.h>
@@ -15,23 +15,23 @@ namespace rp {
 struct Failure {
   std::string process;  // "worker 3"
   pid_t pid = 0;
-  int status = 0;                             // as waitpid() gives it
-  std::optional<Fault> fault = std::nullopt;  // what it recorded itself
+  int status = 0;                             // in the format of waitpid()
+  std::optional<Fault> fault = std::nullopt;  // what the process recorded itself
   ProcessState state = ProcessState::kNotStarted;
   BoardTask task = {};
-  std::string crash_notice = {};  // what it left for this case, or ""
+  std::string crash_notice = {};  // what the process recorded for the case that it crashes, or ""
   bool seen_late = false;         // rp-launch was stopped when it happened
-  bool out_of_memory = false;     // the kernel's out-of-memory killer struck meanwhile
-  std::string log_file = {};      // where its output is, or ""
-  std::string said = {};          // what rp-launch printed of its output: not repeated
+  bool out_of_memory = false;     // killed while the kernel's out-of-memory killer was active in its control group
+  std::string log_file = {};      // contains its stderr; "" if there is none
+  std::string said = {};          // its output that rp-launch has printed, which the report does not repeat
 };
 
 inline constexpr int kMaxReportLines = 14;
 
-// At most kMaxReportLines lines, each ending in a newline.
+// Returns at most kMaxReportLines lines, each with a newline at its end.
 [[nodiscard]] std::string failure_text(const Failure& failure);
 
-// "SIGSEGV (segmentation fault)".
+// Returns, for example, "SIGSEGV (segmentation fault)".
 [[nodiscard]] std::string signal_text(int signal_number);
 
 }  // namespace rp

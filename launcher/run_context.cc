@@ -18,7 +18,8 @@ namespace rp {
 
 namespace {
 
-// Descriptors 0, 1 and 2 must be taken, or the launcher's own would get these numbers.
+// Opens /dev/null on descriptors 0, 1 and 2 where they are closed. Otherwise descriptors that the
+// launcher opens later would get these numbers.
 void fill_standard_descriptors() {
   int fd = 0;
   do {
@@ -36,8 +37,8 @@ rlimit raise_open_files() {
   return before;
 }
 
-// What a run opens at least, so that one that cannot end well does not begin. What the program opens itself comes on
-// top.
+// Checks the limit against the minimum number of files that a run opens, so that a run which is
+// bound to fail does not start. Files that the program itself opens are not included.
 void check_open_files(const rlimit& limit, std::size_t num_workers) {
   const auto check = [&](rlim_t allowed, rlim_t needed, const char* who) {
     if (allowed >= needed) return;
@@ -63,7 +64,7 @@ void make_log_directory(const std::filesystem::path& directory) {
 
 RunContext RunContext::create(LaunchPlan plan, const sigset_t& handled) {
   fill_standard_descriptors();
-  signal(SIGXFSZ, SIG_IGN);  // memory is files, too: one beyond `ulimit -f` is an error with a name
+  signal(SIGXFSZ, SIG_IGN);  // memory is in files: one beyond `ulimit -f` then fails with an error code
   make_log_directory(plan.log_dir);
   const rlimit open_files = raise_open_files();
   check_open_files(open_files, plan.processes.size() - 1);
@@ -82,7 +83,8 @@ RunContext RunContext::create(LaunchPlan plan, const sigset_t& handled) {
                 cat("cannot open /dev/null (", errno_text(errno), "); raise the limit on open files (ulimit -n)"));
   }
   run.open_files = open_files;
-  // What a terminal sends (Ctrl-C) reaches its whole foreground group, so the coordinator must be in it: see forward().
+  // A signal from the terminal (Ctrl-C) reaches the whole foreground group, so the coordinator must
+  // be in that group: see forward().
   run.has_terminal = static_cast<bool>(UniqueFd(open("/dev/tty", O_RDONLY | O_CLOEXEC)));
   sigprocmask(SIG_BLOCK, &handled, &run.signal_mask);
   return run;

@@ -1,5 +1,6 @@
 // launcher/run_context.h
-// What all members of a run share: the plan, the fault board, the liveness pipe, the way out for what they write.
+// Holds what all members of a run share: the plan, the fault board, the liveness pipe and the sinks
+// for their output.
 #pragma once
 
 #include <signal.h>
@@ -12,20 +13,21 @@
 
 namespace rp {
 
-// Owned by the supervisor, outlives the members.
+// Owned by the supervisor; outlives the members.
 struct RunContext {
-  // Prepares this process for being the launcher: takes descriptors 0 to 2 if they are free, raises the limit on open
-  // files, blocks `handled`. Throws rp::Error: kOutputFailed for the log directory, kNoResource.
+  // Prepares this process to be the launcher: opens those of the descriptors 0 to 2 that are
+  // closed, raises the limit on open files, and blocks the signals `handled`. Throws rp::Error:
+  // kOutputFailed for the log directory, kNoResource.
   [[nodiscard]] static RunContext create(LaunchPlan plan, const sigset_t& handled);
 
   LaunchPlan plan;
   FaultBoard board;
   UniqueFd liveness_read;     // inherited by every member
-  UniqueFd liveness_write;    // held for the launcher's life, by nobody else
+  UniqueFd liveness_write;    // held only by the launcher, as long as it lives
   UniqueFd no_input;          // /dev/null
-  sigset_t signal_mask{};     // the launcher's before it blocked its signals
-  rlimit open_files{};        // likewise
-  bool has_terminal = false;  // the coordinator then stays in the launcher's process group
+  sigset_t signal_mask{};     // of the launcher, before it blocked the signals that it handles
+  rlimit open_files{};        // of the launcher, before it raised its limit
+  bool has_terminal = false;  // then the coordinator stays in the launcher's process group
   OutputSink out = OutputSink(1);
   OutputSink err = OutputSink(2);
 };

@@ -40,16 +40,16 @@ constexpr std::array kTransitions = {
     Transition{RunPhase::kKilling, RunPhase::kDone, "all ended, or one cannot be killed"},
 };
 
-constexpr std::int64_t kEndNs = kNsPerSecond / 2;          // of a worker that has nothing to do any more
-constexpr std::int64_t kWatchedEndNs = 30 * kNsPerSecond;  // likewise, while a profiler or sanitizer writes its report
+constexpr std::int64_t kEndNs = kNsPerSecond / 2;          // for a worker that has nothing left to do
+constexpr std::int64_t kWatchedEndNs = 30 * kNsPerSecond;  // while a profiler or sanitizer writes its report
 
-constexpr std::int64_t kStandstillNs = 5 * kNsPerSecond;  // without any progress after an INT: the run stands still
+constexpr std::int64_t kStandstillNs = 5 * kNsPerSecond;  // without progress after an INT
 
-constexpr std::int64_t kWriteNs = 30 * kNsPerSecond;  // of a slow disk, for a piece of a checkpoint
+constexpr std::int64_t kWriteNs = 30 * kNsPerSecond;  // for a piece of a checkpoint on a slow disk
 
-constexpr std::int64_t kOutputNs = 2 * kNsPerSecond;  // for what is still to be written once a signal asked for an end
+constexpr std::int64_t kOutputNs = 2 * kNsPerSecond;  // for queued output, once a signal has asked the run to end
 
-constexpr std::uint64_t kFewTicks = 10;  // a tenth of a second: what any process needs for its end
+constexpr std::uint64_t kFewTicks = 10;  // 0.1 s, which any process may need to end
 
 sigset_t handled_signals() {
   sigset_t set;
@@ -58,13 +58,14 @@ sigset_t handled_signals() {
   for (const int number : {SIGHUP, SIGTSTP}) {
     struct sigaction present {};
     sigaction(number, nullptr, &present);
-    if (present.sa_handler != SIG_IGN) sigaddset(&set, number);  // else: nohup, a shell without job control
+    if (present.sa_handler != SIG_IGN)
+      sigaddset(&set, number);  // ignored under nohup, or by a shell without job control
   }
   return set;
 }
 
-// Whether no shell of this session watches this process group: its leader's parent is of another session, or of the
-// same group.
+// Returns true if no shell of this session watches this process group: its leader's parent belongs
+// to another session, or to the same group.
 bool is_orphaned_group() {
   const pid_t parent = getppid();
   return getsid(parent) != getsid(0) || getpgid(parent) == getpgrp();
@@ -76,7 +77,7 @@ Supervisor::Supervisor(LaunchPlan plan)
     : run_(RunContext::create(std::move(plan), handled_signals())), cgroup_(Cgroup::of_this_process()) {
   const sigset_t handled = handled_signals();
   signals_ = UniqueFd(signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
-  if (!signals_) {  // they are blocked: nothing could end the run
+  if (!signals_) {  // the signals are blocked, so nothing could end the run
     throw Error(ExitCode::kNoResource,
                 cat("cannot receive signals (", errno_text(errno), "); raise the limit on open files (ulimit -n)"));
   }
@@ -123,18 +124,19 @@ void Supervisor::move_to(RunPhase to) {
   phase_ = to;
   const std::int64_t ns = patience_ns(to);
   deadline_ = ns == 0 ? Deadline::never() : Deadline::after_ns(ns);
-  if (to == RunPhase::kWorkerLost) (void)writes_state();  // what was written until now does not count
+  if (to == RunPhase::kWorkerLost) (void)writes_state();  // discounts what has been written so far
   if (to == RunPhase::kTerminating) coordinator().process().send_signal(SIGTERM);
   if (to == RunPhase::kKilling) {
     for (const auto& member : members_) member->kill_on_purpose();
-    (void)still_running();  // what they have used until now does not count
+    (void)still_running();  // discounts the processor time used so far
   }
 }
 
 void Supervisor::on_deadline() {
   switch (phase_) {
     case RunPhase::kWorkerLost:
-      // A checkpoint that was under way is worth waiting for: without it the work since the one before is lost.
+      // Wait for a checkpoint that is being written: without it, all work since the previous one is
+      // lost.
       if (writes_state()) {
         tell_failure();
         deadline_ = Deadline::after_ns(kWriteNs);
@@ -144,7 +146,8 @@ void Supervisor::on_deadline() {
     case RunPhase::kInterrupted: end_.cut_short = true; return move_to(RunPhase::kKilling);
     case RunPhase::kTerminating: dump("the coordinator does not end"); return move_to(RunPhase::kKilling);
     case RunPhase::kWorkersEnding:
-      // One that is idle is only slow, and a coordinator that failed leaves the others where they are.
+      // A worker that is idle is merely slow to end. After a failure of the coordinator, workers
+      // may be busy without being at fault.
       if (finished_ && any_worker_is_busy()) dump("a worker does not end");
       return move_to(RunPhase::kKilling);
     case RunPhase::kKilling: return on_slow_deaths();
@@ -158,8 +161,8 @@ bool Supervisor::writes_state() {
   return heartbeat != std::exchange(state_heartbeat_, heartbeat);
 }
 
-// The kernel takes long to give back hundreds of GiB, longer where they are registered for GPUs; who waits for what
-// never comes uses no processor.
+// The kernel needs a long time to free hundreds of GiB, longer if they are registered for GPUs. A
+// process that waits for something that will never happen uses no processor time.
 void Supervisor::on_slow_deaths() {
   const std::string names = still_running();
   if (!names.empty()) {
@@ -200,7 +203,7 @@ void Supervisor::add_to(PollSet& set) {
       ProcessOutput* stream = output.get();
       if (stream->wants_more()) set.add(stream->fd(), POLLIN, [stream] { stream->read_available(); });
     }
-    // Readiness is all that is needed: handle_deaths() follows each wait.
+    // The handler does nothing, because handle_deaths() follows each wait.
     if (member->alive()) set.add(member->process().pidfd(), POLLIN, [] {});
   }
 }
@@ -215,9 +218,9 @@ void Supervisor::read_signals() {
   signalfd_siginfo signal{};
   while (read(signals_.get(), &signal, sizeof(signal)) == sizeof(signal)) {
     if (signal.ssi_signo == SIGCONT) {
-      has_been_stopped_ = true;  // or sent CONT without need
+      has_been_stopped_ = true;  // or CONT was sent to a process that was not stopped
     } else if (signal.ssi_signo == SIGTSTP) {
-      // As the kernel has it: what no shell could let go on is not stopped by a key.
+      // Like the kernel, do not stop on a key of the terminal if no shell could continue the run.
       if (signal.ssi_code != SI_KERNEL || !is_orphaned_group()) pause();
     } else if (signal.ssi_signo != SIGCHLD) {
       forward(signal);
@@ -230,13 +233,14 @@ void Supervisor::read_signals() {
   reap_adopted_processes(own);
 }
 
-// One signal to the launcher is one signal to the coordinator. What the terminal's driver sends (SI_KERNEL) has reached
-// the coordinator already, if it is in the launcher's process group.
+// One signal to the launcher must be one signal to the coordinator. A signal from the terminal
+// driver (SI_KERNEL) has already reached the coordinator if that is in the launcher's process
+// group.
 void Supervisor::forward(const signalfd_siginfo& signal) {
   const int number = static_cast<int>(signal.ssi_signo);
   if (number == SIGINT && coordinator().alive()) {
-    // A run that is well has its answer from the program: what it still does, and that a second INT ends it.
-    num_interrupts_ == 0 ? watch_progress() : dump("interrupted");  // as they are before it
+    // In a healthy run the program itself prints what it still does and that a second INT ends it.
+    num_interrupts_ == 0 ? watch_progress() : dump("interrupted");  // before the signal changes their state
   }
   const bool has_it =
       run_.has_terminal && signal.ssi_code == SI_KERNEL && getpgid(coordinator().process().pid()) == getpgrp();
@@ -317,10 +321,11 @@ void Supervisor::handle_deaths() {
     member->read_output();
     dead.push_back(member.get());
   }
-  // What the coordinator said before a worker ended (kFinished) must be known first.
+  // First read a message that the coordinator may have sent before a worker ended (kFinished).
   if (!dead.empty()) read_messages(coordinator());
-  // Those who left no record count as of now, and those whose waits ran out after them: the cause of such a wait is
-  // elsewhere. Workers come before the coordinator, which may have ended because of them.
+  // A process without a fault record counts as failing now. One whose wait timed out comes after
+  // all others, since the cause of such a wait is elsewhere. Workers come before the coordinator,
+  // which may have ended because of them.
   const auto fault_time = [this](const Member* member) -> std::int64_t {
     const std::optional<Fault> fault = run_.board.entry(member->board_index()).fault();
     if (!fault) return INT64_MAX - 1;
@@ -339,9 +344,9 @@ void Supervisor::on_coordinator_death(Member& coordinator) {
   const int status = *coordinator.process().status();
   end_.coordinator_status = status;
   const bool asked = WIFSIGNALED(status) && end_.stop_signals.contains(WTERMSIG(status));
-  // An exit code other than 0 is the program's own word: it has said why.
+  // With an exit code other than 0 the program has ended by itself and has reported the reason.
   if (WIFSIGNALED(status) && !asked && !coordinator.killed_on_purpose()) note_failure(coordinator);
-  constexpr int kNotLoaded = 127;  // by the dynamic loader, which has named the library
+  constexpr int kNotLoaded = 127;  // set by the dynamic loader, which has printed the library's name
   if (WIFEXITED(status) && WEXITSTATUS(status) == kNotLoaded &&
       run_.board.entry(coordinator.board_index()).state() == ProcessState::kNotStarted) {
     run_.err.add(
@@ -402,11 +407,12 @@ std::vector<ProcessSnapshot> Supervisor::snapshots() {
 
 void Supervisor::watch_progress() {
   interrupted_at_ = snapshots();
-  (void)still_running();  // what they have used until now does not count
+  (void)still_running();  // discounts the processor time used so far
   look_again_ = Deadline::after_ns(kStandstillNs);
 }
 
-// A layer may take long, and a checkpoint begins no layer: who uses a processor makes progress, too.
+// The computation of a layer may take long, and writing a checkpoint begins no layer. So use of a
+// processor counts as progress, too.
 void Supervisor::look_for_standstill() {
   look_again_ = Deadline::never();
   if (phase_ != RunPhase::kRunning) return;
@@ -465,7 +471,7 @@ void Supervisor::write_queued_output() {
                    " of output could not be written by the end of the run and are dropped\n"));
   PollSet set;
   add_output_to(set);
-  set.wait(Deadline::after_ns(0));  // if there is room now
+  set.wait(Deadline::after_ns(0));  // written only if that is possible at once
 }
 
 }  // namespace rp

@@ -9,8 +9,8 @@
 namespace rp {
 namespace {
 
-// The store's layout (hoststore/catalogue.h): parameters start at multiples of 32 elements, weight groups at multiples
-// of 4096 bytes.
+// The layout of the store (hoststore/catalogue.h): parameters start at multiples of 32 elements,
+// weight groups at multiples of 4096 bytes.
 constexpr std::uint64_t kElementAlignment = 32;
 constexpr std::uint64_t kGroupAlignment = 4096;
 
@@ -20,14 +20,14 @@ std::uint64_t aligned(std::uint64_t value, std::uint64_t alignment) {
 
 std::uint64_t bytes_of(double bytes) { return static_cast<std::uint64_t>(std::llround(bytes)); }
 
-// Bytes through GPU memory per element, with e bytes an activation: what is read and written. docs/design/cost-model.md
-// derives each number.
+// The bytes read from and written to GPU memory per element, where an activation has e bytes.
+// docs/design/cost-model.md derives each number.
 struct ElementwiseTable {
   double norm_forward = 0, norm_backward = 0;      // RMSNorm, per element of its input
   double rotary_forward = 0, rotary_backward = 0;  // per element of queries and keys
   double glu_forward = 0, glu_backward = 0;        // per element of the intermediate width
-  double expert_forward = 0,
-         expert_backward = 0;  // gather and weighted scatter, per element of the hidden width and choice
+  // Gather and weighted scatter, per element of the hidden width and expert that a token uses.
+  double expert_forward = 0, expert_backward = 0;
 };
 
 ElementwiseTable elementwise_table(Elementwise kind, double e) {
@@ -51,7 +51,8 @@ ElementwiseTable elementwise_table(Elementwise kind, double e) {
           .expert_backward = 9 * e};
 }
 
-// What the gradient of a parameter takes of a microbatch, for each element: until it is in the sum, and beside the sum.
+// The cost of the gradient of a parameter for a microbatch, per element: traffic until the gradient
+// is in the sum, and memory in addition to the sum.
 struct GradientCost {
   double bytes = 0;  // through GPU memory
   double workspace_bytes = 0;
@@ -61,9 +62,11 @@ bool adds_up_in_fp16(const CostSettings& settings) {
   return settings.accumulate == Accumulate::kFp16 && settings.element_bytes == 2;
 }
 
-// As models/ does it on a GPU. A product adds its weight's to the fp32 sum itself, unless it adds up in fp16: then
-// there is one in fp16 first (models/layers/linear.h). So there is of experts where LibTorch's product makes them
-// (models/layers/grouped_linear.h). Those of norms and biases are made in fp32, and autograd adds them.
+// Follows the implementation of models/ on a GPU. A product adds the weight's gradient to the fp32
+// sum itself, unless it accumulates in fp16: then it first computes the gradient in fp16
+// (models/layers/linear.h). Gradients of experts are also computed separately if LibTorch's product
+// is used (models/layers/grouped_linear.h). Gradients of norms and biases are computed in fp32, and
+// autograd adds them.
 GradientCost gradient_cost(const LayerTensor& tensor, const CostSettings& settings) {
   const auto e = static_cast<double>(settings.element_bytes);
   if (settings.elementwise == Elementwise::kEager) return {.bytes = 3 * e, .workspace_bytes = e};
@@ -75,9 +78,10 @@ GradientCost gradient_cost(const LayerTensor& tensor, const CostSettings& settin
   }
 }
 
-// One model and one microbatch. Letters as in docs/design/cost-model.md: B sequences, S positions, T = B S tokens, H
-// hidden, Q and K the widths of queries and keys, I intermediate, C experts a token goes through, V vocabulary, e
-// element bytes.
+// Computes the costs of one model and one microbatch. The letters are those of
+// docs/design/cost-model.md: B sequences, S positions, T = B S tokens, H hidden, Q and K the widths
+// of queries and keys, I intermediate, C experts that a token uses, V vocabulary, e bytes per
+// element.
 class CostModel {
  public:
   CostModel(const ModelConfig& config, const CostSettings& settings)
@@ -93,9 +97,9 @@ class CostModel {
     LayerCost cost = sizes_of(tensors);
     cost.input_bytes = bytes_of(tokens_ * 8);  // token numbers
     cost.output_bytes = boundary_bytes();
-    cost.forward.elementwise_bytes = 2 * tokens_ * h_ * e_;  // rows read and written
+    cost.forward.elementwise_bytes = 2 * tokens_ * h_ * e_;  // rows are read and written
     if (cost.gradient_elements > 0) {
-      // Gradient read; rows of the sum, which in models/ is fp32, read and written.
+      // The gradient is read; rows of the sum, which is fp32 in models/, are read and written.
       const double row = settings_.elementwise == Elementwise::kFused ? 4 : e_;
       cost.backward.elementwise_bytes = tokens_ * h_ * (e_ + 2 * row);
       cost.saved_bytes = cost.input_bytes;
@@ -126,9 +130,9 @@ class CostModel {
                                                  sums + 2 * lora_bytes(linears, tensors)) +
                                       gradients.bytes;
     cost.saved_bytes = saved_bytes(layer, w, linears, tensors);
-    // Gradients of the MLP's inner activations (gate, up, their product) or of queries, keys, values and the
-    // attention's output, beside the boundary's gradient; and the largest gradient of a parameter that is not added in
-    // place.
+    // The gradients of the MLP's inner activations (gate, up, their product) or of queries, keys,
+    // values and the attention's output, in addition to the boundary's gradient; and the largest
+    // gradient of a parameter that is not added in place.
     cost.backward_workspace_bytes =
         bytes_of(tokens_ * e_ * (2 * h_ + std::max(3 * w.c * w.i, 2 * w.q + 2 * w.k)) + gradients.workspace_bytes);
     return cost;
@@ -140,15 +144,16 @@ class CostModel {
     const double chunk = std::min(tokens_, static_cast<double>(settings_.head_chunk_tokens));
     cost.forward.gemm_flops = 2 * tokens_ * h_ * v_;
     cost.forward.elementwise_bytes =
-        tokens_ * (h_ * table_.norm_forward + 2 * v_ * e_);  // logits read for maximum and sum
+        tokens_ * (h_ * table_.norm_forward + 2 * v_ * e_);  // logits are read for maximum and sum
     cost.forward_workspace_bytes = bytes_of(chunk * v_ * e_ + tokens_ * h_ * e_);
     if (!settings_.is_trained) return cost;
     const GradientCost gradients = gradients_of(tensors);
     cost.backward.gemm_flops = (cost.gradient_elements > 0 ? 2 : 1) * cost.forward.gemm_flops;
     cost.backward.elementwise_bytes = tokens_ * (h_ * table_.norm_backward + 2 * v_ * e_) + gradients.bytes;
     cost.saved_bytes =
-        bytes_of(tokens_ * (2 * h_ * e_ + 4));  // input of the norm, normalised states, one fp32 number a token
-    // The logits of a chunk; the gradient of all hidden states; the weight's, where it is not added in place.
+        bytes_of(tokens_ * (2 * h_ * e_ + 4));  // input of the norm, normalised states, one fp32 number per token
+    // The logits of a chunk, the gradient of all hidden states, and the weight's gradient if it is
+    // not added in place.
     cost.backward_workspace_bytes = bytes_of(chunk * v_ * e_ + tokens_ * h_ * e_ + gradients.workspace_bytes);
     return cost;
   }
@@ -162,7 +167,7 @@ class CostModel {
           c(static_cast<double>(layer.mlp.uses_per_token())),
           norms(layer.attention.head_norm == AttentionConfig::HeadNorm::kNone ? 0 : q + k) {}
     double q, k, i, c;
-    double norms;  // of queries and keys
+    double norms;  // widths of the norms of queries and keys
   };
 
   static double num_norms(const DecoderLayerConfig& layer) {
@@ -176,15 +181,16 @@ class CostModel {
 
   [[nodiscard]] std::uint64_t boundary_bytes() const { return bytes_of(tokens_ * h_ * e_); }
 
-  // Positions that see each other, causally, over one sequence: min(i, w) of position i.
+  // Returns the number of pairs of positions that see each other causally in one sequence: the sum
+  // of min(i, w) over positions i.
   [[nodiscard]] double pairs(std::int64_t window) const {
     const auto s = static_cast<double>(settings_.sequence_length);
     const double w = window > 0 ? std::min(s, static_cast<double>(window)) : s;
     return w * s - w * (w - 1) / 2;
   }
 
-  // 2 in out FLOPs a token forward; backward once for the input's gradient and once for the weight's, the latter only
-  // where the weight is trained.
+  // 2 in out FLOPs per token in forward; the same in backward for the input's gradient, and again
+  // for the weight's if the weight is trained.
   void add_gemms(const std::vector<LinearShape>& linears, const LayerTensors& tensors, LayerCost& cost) const {
     for (const LinearShape& linear : linears) {
       const double rows = tokens_ * static_cast<double>(linear.uses_per_token);
@@ -196,12 +202,13 @@ class CostModel {
     }
   }
 
-  // Of its pair; 0: it has none.
+  // Returns the rank of the linear layer's LoRA pair; 0 if it has none.
   [[nodiscard]] double rank_of(const LinearShape& linear, const LayerTensors& tensors) const {
     return tensors.find(linear.name + ".lora_A.weight") == nullptr ? 0 : settings_.parts.lora.rank;
   }
 
-  // Per token: the pair's output is scaled (2 passes; fused: none) and added to the layer's (3).
+  // Returns the bytes per token: the pair's output is scaled (2 passes; none if fused) and added to
+  // the layer's output (3 passes).
   [[nodiscard]] double lora_bytes(const std::vector<LinearShape>& linears, const LayerTensors& tensors) const {
     double width = 0;
     for (const LinearShape& linear : linears) {
@@ -210,10 +217,12 @@ class CostModel {
     return width * e_ * (settings_.elementwise == Elementwise::kEager ? 5 : 3);
   }
 
-  // What autograd keeps of a decoder layer (flash attention), per token, in elements: the input and its normalised
-  // form; queries, keys and values, with norms of queries and keys also before them; the attention's output; the
-  // residual sum and its normalised form; gate, up and their product. With experts the gathered rows instead, for each
-  // choice, and the experts' outputs for the gradient of their weights. fp32: one number a norm's row and a head.
+  // Returns what autograd keeps of a decoder layer with flash attention. Per token, in elements:
+  // the input and its normalised form; queries, keys and values, and with norms of queries and keys
+  // also their values before the norm; the attention's output; the residual sum and its normalised
+  // form; gate, up and their product. With experts: the gathered rows instead, for each expert of a
+  // token, and the experts' outputs for the gradient of their weights. In fp32: one number per row
+  // of a norm and per head.
   [[nodiscard]] std::uint64_t saved_bytes(const DecoderLayerConfig& layer, const Widths& w,
                                           const std::vector<LinearShape>& linears, const LayerTensors& tensors) const {
     const AttentionConfig& attention = layer.attention;
@@ -237,7 +246,7 @@ class CostModel {
     return bytes_of(tokens_ * (elements * e_ + rows * 4));
   }
 
-  // The sum of their bytes, the workspace of the largest.
+  // Returns the sum of the parameters' bytes and the largest of their workspaces.
   [[nodiscard]] GradientCost gradients_of(const LayerTensors& layer) const {
     GradientCost sum;
     for (const LayerTensor& tensor : layer.tensors) {
@@ -251,8 +260,9 @@ class CostModel {
     return sum;
   }
 
-  // Of several chunks, or of fp16, which is divided late, the head's is summed in fp32 beside the sum: zeros, a product
-  // for each chunk, the late division, and autograd's addition (models/layers/gpu_causal_lm_loss.h).
+  // With several chunks, or in fp16, where the division comes late, the head's gradient is first
+  // summed in fp32 in a separate buffer: zeros, a product for each chunk, the late division, and
+  // autograd's addition (models/layers/gpu_causal_lm_loss.h).
   [[nodiscard]] GradientCost head_gradient(const LayerTensor& weight) const {
     const GradientCost product = gradient_cost(weight, settings_);
     if (settings_.elementwise == Elementwise::kEager) return {.bytes = product.bytes, .workspace_bytes = 4};
@@ -263,8 +273,8 @@ class CostModel {
             .workspace_bytes = 4 + product.workspace_bytes};
   }
 
-  // As the store lays a layer out: trained and frozen parameters in a weight group each, a tied one in a group of its
-  // own.
+  // Follows the layout of the store: the trained and the frozen parameters of a layer are one
+  // weight group each, and a tied parameter is a group of its own.
   [[nodiscard]] LayerCost sizes_of(const LayerTensors& layer) const {
     LayerCost cost;
     std::uint64_t trained = 0, frozen = 0;

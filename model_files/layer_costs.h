@@ -1,5 +1,6 @@
 // model_files/layer_costs.h
-// What each layer of a model costs for one microbatch. The formulas, with their symbols: docs/design/cost-model.md.
+// Computes what each layer of a model costs for one microbatch. docs/design/cost-model.md has the
+// formulas and their symbols.
 #pragma once
 
 #include <cstdint>
@@ -13,26 +14,27 @@
 
 namespace rp {
 
-// How often elementwise operations go through GPU memory.
+// How often elementwise operations pass their data through GPU memory.
 enum class Elementwise {
-  kFused,  // one pass for each RMSNorm, rotary embedding, SwiGLU, sum: as our layers are written
-  kEager,  // each operation of transformers' layers by itself: the published runs
+  kFused,  // one pass for each RMSNorm, rotary embedding, SwiGLU, sum: as in models/
+  kEager,  // each operation of transformers' layers separately: the published runs
 };
 
 struct CostSettings {
-  double sequences = 1;  // of a microbatch; need not be whole where microbatches differ by one
+  double sequences = 1;  // of a microbatch; may be a fraction if microbatches differ by one sequence
   std::int64_t sequence_length = 2048;
   std::uint64_t element_bytes = 2;  // of weights, activations and gradients: 2 or 4
   TrainedParts parts{};
   bool is_trained = true;  // false: forward only, nothing has gradients
   Elementwise elementwise = Elementwise::kFused;
-  Accumulate accumulate =
-      Accumulate::kFp32;  // in fp16 a weight's gradient is made in fp16 before it is added to the fp32 sum
-  std::int64_t head_chunk_tokens = kGpuHeadChunkTokens;  // whose logits exist at a time
+  // With fp16 a weight's gradient is computed in fp16 before it is added to the fp32 sum.
+  Accumulate accumulate = Accumulate::kFp32;
+  std::int64_t head_chunk_tokens = kGpuHeadChunkTokens;  // tokens whose logits exist at a time
 };
 
-// By layer: embedding, decoder layers, head (final norm, LM head, loss). Throws rp::Error (kUsage) for settings that
-// are not above 0.
+// Returns the costs by layer: embedding, decoder layers, head (final norm, LM head, loss). Throws
+// rp::Error (kUsage) for settings that are not above 0 (a LoRA rank may be 0) or element bytes
+// other than 2 or 4.
 [[nodiscard]] std::vector<LayerCost> layer_costs(const ModelConfig& config, const CostSettings& settings);
 
 }  // namespace rp

@@ -9,20 +9,20 @@
 namespace rp {
 namespace {
 
-// Lists the tensors of one layer. What is trained of it goes by its name in memory.
+// Lists the tensors of one layer. Their names in memory decide which of them are trained.
 class LayerList {
  public:
   LayerList(const ModelConfig& config, std::int64_t layer, const PartSelection& selection)
       : config_(config), layer_(layer), selection_(selection) {}
 
   void add(const std::string& name, std::vector<std::int64_t> shape, int tied_group = -1) {
-    // A tied head is the embedding.
+    // A tied head is the embedding, so the embedding's name decides.
     const std::string called = tied_group >= 0 ? embedding_in_model(config_) : name_in_model(config_, layer_, name);
     tensors.push_back(
         {.name = name, .shape = std::move(shape), .is_trained = selection_.trains(called), .tied_group = tied_group});
   }
 
-  // Weight, bias and LoRA pair.
+  // Adds the weight, the bias and the LoRA pair of a linear layer.
   void add_linear(const LinearShape& linear) {
     const auto shape_of = [&linear](std::vector<std::int64_t> shape) {
       if (linear.num_experts > 0) shape.insert(shape.begin(), linear.num_experts);

@@ -13,12 +13,13 @@
 namespace rp {
 namespace {
 
-// __polynomial (GCC's) follows all ways through the expression at once; the default tries one after the other, which
-// takes exponential time. Only groups that are not kept let it do so at a bounded cost.
+// __polynomial (GCC's) follows all paths through the expression at once; the default tries one
+// after the other, which takes exponential time. The cost of __polynomial is bounded only if groups
+// are not captured (nosubs).
 constexpr auto kFlags = std::regex::ECMAScript | std::regex::nosubs | std::regex_constants::__polynomial;
 
-// Reads an expression as far as its size goes. GCC's implementation calls itself for each part that stands behind or
-// around another one when it reads an expression, and for each choice when it matches.
+// Measures the size of an expression. GCC's implementation recurses for each part that follows or
+// encloses another one when it compiles an expression, and for each choice when it matches.
 class SizeReader {
  public:
   explicit SizeReader(std::string_view text) : text_(text) {
@@ -36,10 +37,10 @@ class SizeReader {
   struct Size {
     std::size_t terms = 0, choices = 0;
   };
-  // A group that is open.
+  // An open group.
   struct Level {
-    Size before_last{};        // total_ where its last part began, which a count may follow
-    std::size_t sequence = 0;  // parts behind each other since the last |
+    Size before_last{};        // total_ at the start of the last part, which a repetition count may follow
+    std::size_t sequence = 0;  // the number of parts in sequence since the last |
   };
 
   void add_part() {
@@ -70,7 +71,7 @@ class SizeReader {
       repeat();
     } else {
       if (c == '\\') {
-        // The library adds up the digits in an int.
+        // A back reference. The library adds up its digits in an int, which can overflow.
         has_reference_ = has_reference_ || (next_ < text_.size() && text_[next_] >= '1' && text_[next_] <= '9');
         ++next_;
       }
@@ -78,7 +79,7 @@ class SizeReader {
     }
   }
 
-  // To behind the ] that ends it; names as [:alpha:] may stand in it.
+  // Moves past the ] that ends the class, which may contain names such as [:alpha:].
   void skip_class() {
     while (next_ < text_.size() && text_[next_] != ']') {
       const std::string_view begin = text_.substr(next_, 2);
@@ -92,7 +93,7 @@ class SizeReader {
     ++next_;
   }
 
-  // The larger number of {2,5}.
+  // Reads the larger number of {2,5}.
   void repeat() {
     std::size_t times = 1;
     while (next_ < text_.size() && text_[next_] != '}') {
@@ -103,7 +104,7 @@ class SizeReader {
       next_ = std::max(next_ + 1, static_cast<std::size_t>(end - text_.data()));
     }
     ++next_;
-    const Size& before = levels_.back().before_last;  // both at most kMax..., so that no product overflows
+    const Size& before = levels_.back().before_last;  // both at most kMax..., so no product overflows
     total_.terms += (total_.terms - before.terms) * (times - 1);
     total_.choices += (total_.choices - before.choices) * (times - 1) + times;
   }
@@ -136,8 +137,8 @@ void check_size(const char* what, const std::string& text) {
 NamePattern::NamePattern(const char* what, const std::string& text, Extent extent) {
   check_size(what, text);
   try {
-    regex_.assign(text, kFlags);  // by itself first: ")(" is none, and ".*(?:)().*" is one
-    // std::regex_search() would begin anew at each character.
+    regex_.assign(text, kFlags);  // on its own first: ")(" is invalid, but ".*(?:)().*" is valid
+    // std::regex_search() would start again at each character.
     if (extent == Extent::kAnywhere) regex_.assign(cat(".*(?:", text, ").*"), kFlags);
   } catch (const std::regex_error& error) {
     throw Error(ExitCode::kUsage, cat(what, " ", quoted_name(text), " is no regular expression: ", error.what()));

@@ -15,16 +15,18 @@ namespace rp {
 namespace {
 
 constexpr int kMaxRank = 65536;
-constexpr std::size_t kShownNames = 12;  // of those that there are
+constexpr std::size_t kShownNames = 12;  // how many of the existing names a message lists
 constexpr std::string_view kAllLinear = "all-linear";
 constexpr std::string_view kPair = ".lora_A.weight";
 
-// A part of a name, as --freeze and --train take it; null for no text.
+// Compiles a pattern that matches any part of a name, as for --freeze and --train; nullopt for an
+// empty text.
 std::optional<NamePattern> compile(const char* what, const std::string& text) {
   return text.empty() ? std::nullopt : std::optional(NamePattern(what, text, NamePattern::Extent::kAnywhere));
 }
 
-// Names and commas; everything else is a regular expression.
+// Returns true if `text` is a list: it has only the characters of names, and commas. Any other text
+// is a regular expression.
 bool is_list(std::string_view text) {
   return std::ranges::all_of(text,
                              [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '.' || c == ','; });
@@ -48,7 +50,7 @@ bool is_named(const std::string& layer, const std::string& target) {
 }  // namespace
 
 struct PartSelection::Patterns {
-  std::vector<std::string> targets;  // of a list
+  std::vector<std::string> targets;  // the names, if the targets are a list
   std::optional<NamePattern> target, freeze, train;
 };
 
@@ -101,7 +103,7 @@ SelectionSummary summarise(const ModelConfig& config, const TrainedParts& parts)
         ++summary.num_adapted;
       }
       if (tensor.is_pair) continue;
-      if (tensor.name == kHeadTensor && config.tied_head) continue;  // goes with the embedding
+      if (tensor.name == kHeadTensor && config.tied_head) continue;  // it is frozen or trained with the embedding
       weights.insert(name);
       if (tensor.is_trained && tensor.shape.size() == 3) trained_experts.insert(name);
     }
@@ -145,10 +147,9 @@ SelectionSummary summarise(const ModelConfig& config, const TrainedParts& parts)
   }
   if (summary.num_trained == 0) throw Error(ExitCode::kUsage, "nothing is trained: all weights are frozen");
   if (parts.lora.rank > 0 && !trained_experts.empty()) {
-    throw Error(
-        ExitCode::kUsage,
-        cat(*trained_experts.begin(),
-            " is to be trained beside LoRA: PEFT's adapters cannot hold whole experts; give them pairs instead"));
+    throw Error(ExitCode::kUsage, cat(*trained_experts.begin(),
+                                      " is to be trained in addition to LoRA: PEFT's adapters cannot hold whole "
+                                      "experts; give them pairs instead"));
   }
   if (parts.lora.is_dora && parts.lora.on_experts) {
     throw Error(ExitCode::kUsage, "DoRA has no form for experts; leave one of the two out");

@@ -1,5 +1,5 @@
 // model_files/part_selection.h
-// Decides by their names which parameters of a model are trained, and which linear layers have pairs of LoRA.
+// Decides by name which parameters of a model are trained and which linear layers have LoRA pairs.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,16 @@
 
 namespace rp {
 
-// Names are those in memory (name_in_model()), those of experts without their numbers.
+// All names are names in memory (name_in_model()); names of experts contain no expert number.
 class PartSelection {
  public:
-  // Throws rp::Error (kUsage) for numbers out of range and for what is no regular expression.
+  // Throws rp::Error (kUsage) for numbers out of range and for text that is not a regular
+  // expression.
   explicit PartSelection(const TrainedParts& parts);
 
-  // Whether the weight of this name is trained as it is.
+  // Returns true if the weight of this name is itself trained.
   [[nodiscard]] bool trains(const std::string& name) const;
-  // Whether the linear layer of this name has a pair.
+  // Returns true if the linear layer of this name has a LoRA pair.
   [[nodiscard]] bool adapts(const std::string& layer, bool is_expert_part) const;
   [[nodiscard]] const LoraSettings& lora() const { return lora_; }
 
@@ -31,17 +32,18 @@ class PartSelection {
   std::shared_ptr<const Patterns> patterns_;
 };
 
-// What a selection comes to in one model.
+// The effect of a selection on one model.
 struct SelectionSummary {
-  std::vector<std::pair<std::string, int>>
-      adapted{};                    // linear layers by their names within a decoder layer, and how many of them
-  std::int64_t num_adapted = 0;     // of them all
-  std::int64_t num_trained = 0;     // parameters, those of pairs included
-  std::int64_t num_parameters = 0;  // likewise
+  // Linear layers by their names within a decoder layer, with the number of layers that have a pair
+  // there.
+  std::vector<std::pair<std::string, int>> adapted{};
+  std::int64_t num_adapted = 0;     // the total number of pairs
+  std::int64_t num_trained = 0;     // parameters, including those of pairs
+  std::int64_t num_parameters = 0;  // including those of pairs
 };
 
-// Throws rp::Error (kUsage) where a part of the selection matches nothing, with names that there are; where nothing is
-// trained; and where experts are trained beside pairs.
+// Throws rp::Error (kUsage) if a part of the selection matches nothing, with the names that exist;
+// if nothing is trained; and if whole experts are trained in addition to pairs.
 [[nodiscard]] SelectionSummary summarise(const ModelConfig& config, const TrainedParts& parts);
 
 }  // namespace rp

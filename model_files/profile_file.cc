@@ -16,12 +16,13 @@ using nlohmann::json;
 
 constexpr int kVersion = 1;
 
-// A figure of the format: where it goes, its unit, and what it may be. Written out in docs/formats/gpu_profile.md.
+// A figure of the format: its unit, its bounds and the member that stores it.
+// docs/formats/gpu_profile.md describes each.
 template <typename Profile>
 struct Figure {
   const char* key;
   const char* unit;
-  double min;  // above 0 where `min` is 0
+  double min;  // if 0, the value must be above 0
   double max;
   double Profile::*member;
 };

@@ -1,6 +1,6 @@
 // model_files/profile_file.h
-// Profiles of GPUs and servers: those that come with the program, and files of one's own. Format:
-// docs/formats/gpu_profile.md.
+// Profiles of GPUs and servers: those that are compiled into the program, and users' own files.
+// Format: docs/formats/gpu_profile.md.
 #pragma once
 
 #include <filesystem>
@@ -11,7 +11,7 @@
 
 namespace rp {
 
-// Where a figure comes from, as the file says.
+// The source of a figure, as the file states it.
 struct FigureSource {
   std::string key{};
   std::string source{};
@@ -28,11 +28,13 @@ struct ProfileFile {
 [[nodiscard]] ProfileFile<GpuProfile> read_gpu_profile(const std::filesystem::path& path);
 [[nodiscard]] ProfileFile<ServerProfile> read_server_profile(const std::filesystem::path& path);
 
-// The text of such a file. REQUIRES: a source for each figure, in order.
+// Returns the text of a profile file. REQUIRES: a source for each figure, in the order of the
+// format.
 [[nodiscard]] std::string gpu_profile_text(const ProfileFile<GpuProfile>& file);
 
-// What a person gives: the name of a profile that comes with the program, or a path, which has a '/' or ends in
-// ".json". Throws rp::Error (kUsage) for another word, with the names that there are and the nearest.
+// Returns the profile that a user names: by the name of a profile that is compiled into the
+// program, or by a path, which has a '/' or ends in ".json". Throws rp::Error (kUsage) for any
+// other word, with the names of all profiles and the nearest one.
 [[nodiscard]] ProfileFile<GpuProfile> gpu_profile(const std::string& name_or_path);
 [[nodiscard]] ProfileFile<ServerProfile> server_profile(const std::string& name_or_path);
 

@@ -13,13 +13,14 @@ namespace rp::models {
 
 namespace {
 
-// "of sequence 3, position 17".
+// Returns a text such as "of sequence 3, position 17,".
 std::string place_of(const at::Tensor& x_bt, std::int64_t element) {
   if (x_bt.dim() != 2) return cat("number ", element);
   return cat("of sequence ", element / x_bt.size(1), ", position ", element % x_bt.size(1), ",");
 }
 
-// The first element that is neither in the vocabulary nor `other`, or -1.
+// Returns the index of the first element that is neither in the vocabulary nor equal to `other`, or
+// -1.
 std::int64_t find_outside(const at::Tensor& x_any, std::int64_t vocabulary, std::int64_t other) {
   const at::Tensor x = x_any.contiguous();
   const std::int64_t* values = x.const_data_ptr<std::int64_t>();

@@ -20,10 +20,10 @@ namespace rp::models {
 
 namespace {
 
-// What is compared or copied at once.
+// The number of bytes that are compared or copied at a time.
 constexpr std::uint64_t kPieceBytes = std::uint64_t{4} << 20;
 
-// Byte for byte.
+// Copies the bytes unchanged.
 void copy_tensor(const SafetensorsFile& source, const std::string& name, SafetensorsWriter& writer) {
   const std::uint64_t bytes = source.tensor(name).bytes;
   std::vector<char> piece(std::min(kPieceBytes, bytes));
@@ -34,7 +34,7 @@ void copy_tensor(const SafetensorsFile& source, const std::string& name, Safeten
   }
 }
 
-// The value of a part, with its pair where its linear layer has one.
+// Returns the values of a part, merged with the LoRA pair of its linear layer if there is one.
 class MergedParts {
  public:
   MergedParts(const WeightSource& weight, std::int64_t layer, const LayerTensors& tensors, const LoraSettings& lora)
@@ -109,7 +109,7 @@ void export_checkpoint(const std::filesystem::path& source, const std::filesyste
   const ExportedFiles exported = exported_files(config, weights);
   const std::vector<LayerTensors> layers = tensors_of(config, parts);
   OutputDirectory::make(output, ChecksumKind::kSha256, [&](const OutputDirectory& directory) {
-    // All of them first: each reserves its space.
+    // All files are created first, because each reserves its space.
     std::vector<SafetensorsWriter> writers;
     for (std::size_t i = 0; i < exported.files.size(); ++i) {
       const ExportedFile& file = exported.files[i];

@@ -15,22 +15,24 @@
 
 namespace rp::models {
 
-// Compares the LM head of a tied model with the embedding, where the files have one. Throws rp::Error (kBadInput) if
-// any value differs. REQUIRES: check_weights() found no fault.
+// Compares the LM head of a tied model with the embedding, if the files have an LM head. Throws
+// rp::Error (kBadInput) if any value differs. REQUIRES: check_weights() found no fault.
 void check_tied_head(const ModelConfig& config, const WeightFiles& weights);
 
-// Gives the present value of a parameter, of any floating dtype.
+// Returns the current value of a parameter, in any floating dtype.
 using WeightSource = std::function<at::Tensor(std::int64_t layer, const std::string& parameter)>;
 
-// Writes the pairs of `parts`, and what is trained beside them, to the new directory `output`, as PEFT does:
-// adapter_config.json and adapter_model.safetensors in fp32. Throws as export_checkpoint().
+// Writes the pairs of `parts`, and the weights that are trained in addition to them, to the new
+// directory `output`, as PEFT does: adapter_config.json and adapter_model.safetensors in fp32.
+// Throws as export_checkpoint() does.
 void export_adapter(const std::filesystem::path& source, const std::filesystem::path& output, const TrainedParts& parts,
                     const WeightSource& weight);
 
-// Writes the model of directory `source`, with the weights that `weight` gives, to the new directory `output`: the
-// source's weight files and index (model_files/weights/exported_files.h), its configuration and its side files
-// (model_files/weights/side_files.h), with their permissions. Pairs of `parts` are merged into their weights. Appears
-// whole or not at all. Throws rp::Error: kBadInput for the source, kOutputFailed for the output.
+// Writes the model of directory `source`, with the weights that `weight` returns, to the new
+// directory `output`: the source's weight files and index (model_files/weights/exported_files.h),
+// its configuration and its side files (model_files/weights/side_files.h), with their permissions.
+// Pairs of `parts` are merged into their weights. The directory appears complete or not at all.
+// Throws rp::Error: kBadInput for the source, kOutputFailed for the output.
 void export_checkpoint(const std::filesystem::path& source, const std::filesystem::path& output,
                        const WeightSource& weight, const TrainedParts& parts = {});
 

@@ -24,11 +24,11 @@ namespace rp::models {
 
 namespace {
 
-// What crosses a border between two layers.
+// The data between two layers.
 struct Border {
   at::Tensor x_bth;
   at::Tensor documents_bk{};  // undefined: each sequence is one document
-  ExpertBalance balance{};    // of the layers below
+  ExpertBalance balance{};    // sum over the layers below
 
   static Border of(const Tensors& tensors) {
     const auto at_place = [&](std::size_t place) { return tensors.size() > place ? tensors[place] : at::Tensor(); };
@@ -41,7 +41,7 @@ struct Border {
   }
 };
 
-// Placeholders for the tensors of a layer, in their order.
+// Makes placeholders for the tensors of a layer, in their order.
 std::vector<NamedParameter> placeholders(const LayerTensors& layer, at::ScalarType dtype) {
   std::vector<NamedParameter> parameters;
   for (const LayerTensor& tensor : layer.tensors)
@@ -63,7 +63,8 @@ class Embedding : public Layer {
     const at::Tensor rows_bth = embed(parameters_[0].value, inputs.at(0), padding_id_);
     border.x_bth = scale_ == 1 ? rows_bth : rows_bth * scale_;
     if (!border.documents_bk.defined() || !runs_on_gpu(rows_bth)) return border.tensors();
-    // Nothing on a GPU can throw: sequences with wrong lengths become NaN, as wrong tokens do.
+    // Code on a GPU cannot throw. So sequences with wrong lengths become NaN, like those with wrong
+    // tokens.
     const at::Tensor wrong_b11 = have_wrong_lengths(border.documents_bk, rows_bth.size(1)).view({-1, 1, 1});
     border.x_bth = border.x_bth.masked_fill(wrong_b11, std::numeric_limits<double>::quiet_NaN());
     return border.tensors();
@@ -131,7 +132,7 @@ class DecoderLayer : public Layer {
   }
 
  private:
-  // Undefined: there is none.
+  // Returns an undefined tensor if there is no parameter of this name.
   [[nodiscard]] at::Tensor named(const std::string& name) const {
     const auto found = by_name_.find(name);
     return found == by_name_.end() ? at::Tensor() : found->second;
@@ -147,13 +148,13 @@ class DecoderLayer : public Layer {
             .dropout = lora_.dropout};
   }
 
-  // x itself, where there is no such norm.
+  // Returns x itself if the model has no such norm.
   [[nodiscard]] at::Tensor norm(const at::Tensor& x, const at::Tensor& weight) const {
     return weight.defined() ? rms_norm(x, weight, epsilon_, norm_kind_) : x;
   }
   static NormalisedSum unnormalised(const at::Tensor& sum) { return {sum, sum}; }
 
-  // Heads of a projection [b, t, count * d], normalised where the model does so.
+  // Splits a projection [b, t, count * d] into heads, normalised if the model normalises them.
   [[nodiscard]] at::Tensor heads(const at::Tensor& x, std::int64_t count, const at::Tensor& weight) const {
     const bool is_whole_row = config_.attention.head_norm == AttentionConfig::HeadNorm::kWholeRow;
     const at::Tensor rows = is_whole_row ? norm(x, weight) : x;
@@ -187,18 +188,19 @@ class DecoderLayer : public Layer {
     return linear(causal_attention(q_btnd, k_btmd, v_btmd, rule).flatten(2), output_);
   }
 
-  // Without experts there is nothing to balance.
+  // Returns no balance if the layer has no experts.
   [[nodiscard]] MixtureOutput mlp(const at::Tensor& x_bth) const {
     if (config_.mlp.experts) return mixture_of_experts(x_bth, experts_, *config_.mlp.experts, config_.mlp.activation);
     const std::vector<at::Tensor> gate_up = linears(x_bth, gate_up_);
-    // A norm behind the product reads it in the backward.
+    // A norm after this product reads the product in its backward pass.
     return {linear(glu(gate_up[0], gate_up[1], config_.mlp.activation), down_,
                    outputs_are_read() || mlp_post_norm_h_.defined()),
             {}};
   }
 
-  // The table for `length` positions, with the dtype of x and where x is. On the CPU computed again only when the
-  // microbatches' length or dtype changes; on a GPU it would take memory in every layer.
+  // Returns the table for `length` positions, with the dtype and device of x. On the CPU it is
+  // computed again only if the length or dtype of the microbatches changes. On a GPU it is always
+  // computed again, because a stored table would occupy memory for every layer.
   RotaryTable rotary_table(std::int64_t length, const at::Tensor& x) {
     const at::ScalarType dtype = config_.attention.rope.rounds_table ? x.scalar_type() : at::kFloat;
     const double factor = config_.attention.rope.attention_factor;
@@ -221,9 +223,10 @@ class DecoderLayer : public Layer {
   std::vector<LinearWeights> qkv_, gate_up_;
   LinearWeights output_, down_;
   ExpertWeights experts_;
-  at::Tensor attention_norm_h_, attention_post_norm_h_, mlp_norm_h_, mlp_post_norm_h_;  // undefined where there is none
-  at::Tensor query_norm_, key_norm_;  // undefined, [d] or [n d] and [m d]
-  at::Tensor sinks_n_;                // undefined where there are none
+  // Undefined if the model has no such norm.
+  at::Tensor attention_norm_h_, attention_post_norm_h_, mlp_norm_h_, mlp_post_norm_h_;
+  at::Tensor query_norm_, key_norm_;  // undefined, [d] or [n d], and [d] or [m d]
+  at::Tensor sinks_n_;                // undefined if there are none
   at::Tensor frequencies_;            // fp32 [d / 2]
 
   std::optional<RotaryTable> table_;

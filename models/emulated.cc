@@ -1,4 +1,4 @@
-// Models that have shapes and no weights.
+// Implements rp::models::emulated(): models that have shapes but no weights.
 #include <ATen/ATen.h>
 
 #include <memory>

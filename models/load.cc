@@ -1,4 +1,4 @@
-// rp::models::load() and inspect(): a Hugging Face directory as a description of layers.
+// Implements rp::models::load() and inspect(), which describe a Hugging Face directory as layers.
 #include <ATen/ATen.h>
 
 #include <cmath>
@@ -29,8 +29,9 @@ namespace rp::models {
 
 namespace {
 
-// Multiply-adds per token: of the embedding a copy, of a decoder layer its matrices (attention's share depends on the
-// length of the sequences, and is left to measurement), of the head its product.
+// Returns multiply-adds per token. The embedding counts as one copy, a decoder layer as its
+// matrices, and the head as its product. The cost of attention depends on the length of the
+// sequences, and is left to measurements.
 double forward_cost(const ModelConfig& config, std::int64_t layer) {
   if (layer == 0) return static_cast<double>(config.hidden);
   if (layer == config.num_layers() + 1) return static_cast<double>(config.vocabulary * config.hidden);
@@ -53,17 +54,18 @@ ModelConfig trainable_config(const std::filesystem::path& directory) {
 std::filesystem::path path_of(const WeightFiles& files) { return files.directory(); }
 std::filesystem::path path_of(const SafetensorsFile& file) { return file.path(); }
 
-// A sum is as fast as memory, and is not finite where a value is not.
+// Uses the sum, because it is as fast as memory and is not finite if a value is not finite.
 void check_finite(const std::filesystem::path& path, const std::string& tensor, const at::Tensor& value) {
   if (std::isfinite(value.sum().item<double>())) return;
   const std::int64_t num_finite = value.isfinite().sum().item<std::int64_t>();
-  if (num_finite == value.numel()) return;  // the sum alone is too large
+  if (num_finite == value.numel()) return;  // only the sum is too large
   throw bad_input(
       path, "tensor ", tensor, ": ", value.numel() - num_finite, " of its ", value.numel(),
       " values are NaN or infinite: the file is damaged, or a training spoiled this model; take another one");
 }
 
-// The tensors of weight files or of an adapter, and where each parameter lies in them.
+// The tensors of weight files or of an adapter, and the parts of them in which each parameter is
+// stored.
 class FileTensors {
  public:
   FileTensors() = default;
@@ -76,10 +78,10 @@ class FileTensors {
     }
   }
 
-  // Parameter `to` of the last layer is read where `from` of the first one is.
+  // Makes parameter `to` of the last layer read from where `from` of the first layer is stored.
   void tie(const std::string& to, const std::string& from) { places_.back()[to] = places_.front().at(from); }
 
-  // False: the files have no such parameter.
+  // Returns false if the files have no such parameter.
   template <typename Files>
   [[nodiscard]] bool read(const Files& files, std::int64_t layer, const std::string& parameter,
                           const at::Tensor& value) const {
@@ -94,17 +96,17 @@ class FileTensors {
 
  private:
   std::vector<CheckpointTensor> tensors_;
-  std::vector<std::map<std::string, std::vector<std::pair<std::size_t, std::size_t>>>>
-      places_;  // by layer: tensors and parts of each parameter
+  // The tensors and parts of each parameter, by layer.
+  std::vector<std::map<std::string, std::vector<std::pair<std::size_t, std::size_t>>>> places_;
 };
 
-// What all layers of a model are made from.
+// The data from which all layers of a model are made.
 struct Source {
   ModelConfig config;
   TrainedParts parts;
   WeightFiles weights;
   FileTensors tensors;
-  std::optional<SafetensorsFile> adapter{};  // that the pairs begin from
+  std::optional<SafetensorsFile> adapter{};  // the adapter from which the pairs start
   FileTensors adapter_tensors{};
 };
 
@@ -125,7 +127,8 @@ std::shared_ptr<const Source> open_source(const std::filesystem::path& directory
   return source;
 }
 
-// What a pair begins with: W x + scale B A x = W x, and for DoRA the lengths of the rows of W.
+// Sets the initial value of a pair, for which W x + scale B A x = W x; or for DoRA the lengths of
+// the rows of W.
 void begin_pair(const Source& source, std::int64_t layer, const std::string& parameter, const at::Tensor& value) {
   if (parameter.ends_with(".lora_A.weight")) {
     const double bound = 1 / std::sqrt(static_cast<double>(value.size(-1)));
@@ -151,7 +154,7 @@ void initialize(const Source& source, std::int64_t layer, const std::string& par
 LayerSpec describe(const std::shared_ptr<const Source>& source, std::int64_t layer, at::ScalarType dtype) {
   const ModelConfig& config = source->config;
   LayerSpec spec;
-  // Processes that read different files differ here.
+  // The hash differs between processes that have read different files.
   spec.arguments_hash =
       std::hash<std::string>()(cat(text_of_layer(config, layer), static_cast<int>(dtype), source->parts.lora.scale()));
   spec.forward_cost = forward_cost(config, layer);
@@ -179,7 +182,7 @@ CausalLmLossSettings loss_settings_of(const ModelConfig& config) {
   return settings;
 }
 
-// Of the example that a model has before its user gives one.
+// The length of the example that a model has until the user sets another one.
 constexpr std::int64_t kExampleTokens = 64;
 
 }  // namespace

@@ -1,5 +1,5 @@
 // models/recompute_context.h
-// What the functions of roundpipe/recompute.h work on while a layer's forward runs.
+// The state behind the functions of roundpipe/recompute.h while a layer's forward() runs.
 #pragma once
 
 #include "roundpipe/recompute.h"
@@ -7,15 +7,16 @@
 namespace rp {
 
 struct RecomputeContext {
-  bool keeps = false;  // what is saved will be needed
+  bool keeps = false;  // saved data will be needed
   bool is_recompute = false;
   bool outputs_are_read = true;
-  const Tensors* data = nullptr;  // in a recompute: what was saved, or null
+  const Tensors* data = nullptr;  // in a recompute: the data that was saved, or null if nothing was saved
   bool has_saved = false;
   Tensors saved;
 };
 
-// Makes `context` the one of this thread until its end. Not nested.
+// Makes `context` the current one of this thread as long as the scope exists. Scopes must not be
+// nested.
 class RecomputeScope {
  public:
   explicit RecomputeScope(RecomputeContext& context);

@@ -17,10 +17,10 @@ namespace rp::models {
 
 namespace {
 
-// Weights are converted in pieces of this many elements.
+// The number of weights that are converted at a time.
 constexpr std::int64_t kPieceElements = std::int64_t{4} << 20;
 
-// Of a tensor, or of each expert's share of it: its rows, and the elements of a row.
+// The rows and columns of a tensor, or of each expert's share of a tensor of all experts.
 struct Matrix {
   std::int64_t rows = 1;
   std::int64_t columns = 1;
@@ -35,12 +35,12 @@ Matrix matrix_of(const CheckpointTensor& tensor) {
           .columns = std::accumulate(begin + 1, tensor.shape.end(), std::int64_t{1}, std::multiplies<>())};
 }
 
-// Whether the values of a part lie in the file as in its parameter, in one piece.
+// Returns whether the file stores the values of a part in the order of its parameter, in one piece.
 bool is_one_piece(const CheckpointTensor& tensor, const TensorPart& part) {
   return !tensor.is_transposed && part.row_step == 1;
 }
 
-// Reads elements from the tensor's element `first` on.
+// Reads elements, starting with the tensor's element `first`.
 template <typename Files>
 void read_elements(const Files& files, const std::string& name, std::int64_t first, const at::Tensor& value) {
   const DType stored = files.tensor(name).dtype;
@@ -55,8 +55,8 @@ void read_elements(const Files& files, const std::string& name, std::int64_t fir
   }
 }
 
-// Rows of [rows, columns] that are not in one piece. Both steps go over memory in its order: LibTorch turns a matrix in
-// tiles.
+// Reads rows of [rows, columns] that are not stored in one piece. Both steps access memory in its
+// order, because LibTorch transposes matrices in tiles.
 template <typename Files>
 void read_rows(const Files& files, const CheckpointTensor& tensor, const TensorPart& part, std::int64_t first,
                const at::Tensor& rows) {
@@ -150,7 +150,8 @@ at::Tensor assemble(const CheckpointTensor& tensor, std::int64_t expert, at::Sca
     const at::Tensor rows =
         source(part, tensor.is_of_all_experts ? expert : part.expert).detach().reshape({-1, matrix.columns}).to(dtype);
     const std::int64_t end = part.first_row + (rows.size(0) - 1) * part.row_step + 1;
-    // A matrix that is turned first and placed then is read and written in the order of memory.
+    // The matrix is transposed before it is copied to its place, so that both steps read and write
+    // in the order of memory.
     table.slice(dimension, part.first_row, end, part.row_step)
         .copy_(tensor.is_transposed ? rows.t().contiguous() : rows);
   }

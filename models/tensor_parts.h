@@ -1,7 +1,7 @@
 // models/tensor_parts.h
-// Moves values between parameters and tensors of files, whose parts they are
-// (model_files/weights/checkpoint_tensors.h). What is held besides is at most one expert's: no second copy of a tensor
-// of all experts is ever in memory.
+// Moves values between parameters and the tensors of files that consist of parts of them
+// (model_files/weights/checkpoint_tensors.h). In addition to the parameter itself, at most the
+// values of one expert are in memory: there is never a second copy of a tensor of all experts.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,28 +15,31 @@
 
 namespace rp::models {
 
-// The dtype of tensor `name` in files. Throws rp::Error (kBadInput) if that is none of a weight.
+// Returns LibTorch's dtype for a tensor of files. Throws rp::Error (kBadInput), with the tensor's
+// `name`, if weights cannot have this dtype.
 [[nodiscard]] at::ScalarType weight_type(DType dtype, const std::string& name);
 
-// Reads what `tensor` has of a parameter, which is `value`, and converts it to its dtype. Throws rp::Error (kBadInput).
-// REQUIRES: `value` is contiguous and has the parameter's shape; `part` is one of the tensor's; check_weights() found
-// no fault.
+// Reads the values that `tensor` has of a parameter into `value`, the whole parameter, and converts
+// them to its dtype. Throws rp::Error (kBadInput). REQUIRES: `value` is contiguous and has the
+// parameter's shape; `part` is one of the tensor's parts; check_weights() found no fault.
 void read_part(const WeightFiles& weights, const CheckpointTensor& tensor, const TensorPart& part,
                const at::Tensor& value);
 
-// The same from an adapter's file.
+// The same for the file of an adapter.
 void read_part(const SafetensorsFile& file, const CheckpointTensor& tensor, const TensorPart& part,
                const at::Tensor& value);
 
-// Gives what a part has of its parameter: of `expert`, or all of it where that is -1. Of any floating dtype.
+// Returns the values of a part's parameter: those of `expert`, or all if `expert` is -1. They may
+// have any floating dtype.
 using PartSource = std::function<at::Tensor(const TensorPart& part, std::int64_t expert)>;
 
-// Puts the parts of a tensor together as the file has them, in `dtype`: of one expert where it is of all experts, else
-// all of it.
+// Joins the parts of a tensor as in the file, in `dtype`: those of one expert if the tensor
+// contains all experts, otherwise the whole tensor.
 [[nodiscard]] at::Tensor assemble(const CheckpointTensor& tensor, std::int64_t expert, at::ScalarType dtype,
                                   const PartSource& source);
 
-// Writes a tensor, which is not packed, in `dtype`. REQUIRES: it is its turn.
+// Writes a tensor, which is not packed, in `dtype`. REQUIRES: this tensor is the next one that the
+// writer expects.
 void write_tensor(SafetensorsWriter& writer, const CheckpointTensor& tensor, at::ScalarType dtype,
                   const PartSource& source);
 

@@ -17,7 +17,7 @@ ThreadTeam::ThreadTeam(int num_threads, const std::string& name) {
       pthread_setname_np(threads_.back().native_handle(), (name + "-" + std::to_string(i)).c_str());
     }
   } catch (const std::system_error&) {
-    // Where no more threads are allowed, those that there are do all chunks.
+    // If no more threads may be started, the existing ones do all chunks.
   }
 }
 
@@ -42,7 +42,7 @@ void ThreadTeam::run_job(const Job& job) {
   }
   job_posted_.notify_all();
   take_chunks(job);
-  // No deadline: the others compute on memory of this process and wait for nobody.
+  // No deadline, because the other threads compute on memory of this process and wait for nothing.
   MutexLock lock(mutex_);
   while (num_busy_ > 0) threads_done_.wait(mutex_);
 }
@@ -61,7 +61,8 @@ void ThreadTeam::serve() {
     Job job;
     {
       MutexLock lock(mutex_);
-      // No deadline: idle between steps for as long as the owner likes; the destructor wakes it.
+      // No deadline, because the thread may be idle between steps for any time. The destructor
+      // wakes it.
       while (num_jobs_ == num_served && !stopping_) job_posted_.wait(mutex_);
       if (stopping_) return;
       num_served = num_jobs_;

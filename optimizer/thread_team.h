@@ -14,12 +14,13 @@
 
 namespace rp {
 
-// A team of `num_threads`: the caller of run() and num_threads - 1 threads of its own, named NAME-1, NAME-2, … and
-// joined by the destructor. Made once by whoever updates weights; a team of one has no threads at all. Between two
-// runs the threads sleep.
+// A team of `num_threads` threads: the caller of run(), and num_threads - 1 threads of its own,
+// which are named NAME-1, NAME-2, … and joined by the destructor. The code that updates weights
+// creates its team once. A team of one has no threads of its own. Between two runs the threads
+// sleep.
 //
-// Contract: one run() at a time, from any thread. Which thread takes which chunk is left to chance, so the work of a
-// chunk must not depend on it.
+// Contract: one run() at a time, from any thread. Chunks are assigned to threads by chance, so the
+// work of a chunk must not depend on its thread.
 class ThreadTeam {
  public:
   // REQUIRES: num_threads >= 1. `name` has at most 10 characters (the kernel cuts thread names at 15).
@@ -30,9 +31,9 @@ class ThreadTeam {
 
   [[nodiscard]] int num_threads() const { return static_cast<int>(threads_.size()) + 1; }
 
-  // Calls work(chunk) once for every chunk in [0, num_chunks), spread over the team, and returns when all are done:
-  // what the chunks wrote is then visible to the caller. `work` must not throw and must not call run(). Allocates
-  // nothing.
+  // Calls work(chunk) once for every chunk in [0, num_chunks), spread over the team. Returns when
+  // all chunks are finished; everything that they wrote is then visible to the caller. `work` must
+  // not throw and must not call run(). Allocates nothing.
   template <typename Work>
   void run(std::size_t num_chunks, Work&& work) {
     using Plain = std::remove_reference_t<Work>;
@@ -53,18 +54,19 @@ class ThreadTeam {
   void take_chunks(const Job& job);
   void serve() RP_EXCLUDES(mutex_);
 
-  // The next chunk that nobody has taken. Relaxed: it only hands out numbers; data is ordered by mutex_.
+  // The next chunk that no thread has taken. Relaxed, because it only hands out indices; mutex_
+  // orders the data.
   std::atomic<std::size_t> next_chunk_{0};
 
   Mutex mutex_;
   CondVar job_posted_;
   CondVar threads_done_;
   Job job_ RP_GUARDED_BY(mutex_);
-  std::uint64_t num_jobs_ RP_GUARDED_BY(mutex_) = 0;  // posted so far; a thread serves each once
-  std::size_t num_busy_ RP_GUARDED_BY(mutex_) = 0;    // threads that have not finished the present job
+  std::uint64_t num_jobs_ RP_GUARDED_BY(mutex_) = 0;  // posted so far; a thread serves each of them once
+  std::size_t num_busy_ RP_GUARDED_BY(mutex_) = 0;    // threads that have not finished the current job
   bool stopping_ RP_GUARDED_BY(mutex_) = false;
 
-  std::vector<std::thread> threads_;  // last: they use everything above
+  std::vector<std::thread> threads_;  // last, because they use everything above
 };
 
 }  // namespace rp

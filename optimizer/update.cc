@@ -12,8 +12,9 @@ namespace rp {
 
 namespace {
 
-// Part of the definition of sum_of_squares(). For the other passes only a compromise: 1.8 MB of work, large beside the
-// hand-out of a chunk and small beside a layer.
+// This size is part of the definition of sum_of_squares(). For the other passes it is only a
+// compromise: a chunk is 1.8 MB of work, which is large compared with the cost of handing it out
+// and small compared with a layer.
 constexpr std::size_t kChunkElements = 65'536;
 
 std::size_t num_chunks(std::size_t num_elements) { return (num_elements + kChunkElements - 1) / kChunkElements; }
@@ -136,7 +137,7 @@ double squares_of_chunk(const GroupGradients& gradients, std::size_t begin, std:
   return sum;
 }
 
-// The sum of pass(begin, end) of each chunk, in the chunks' order.
+// Returns the sum of pass(begin, end) over all chunks, added in the chunks' order.
 template <typename Pass>
 double sum_of_chunks(std::size_t num_elements, std::span<double> partial_sums, ThreadTeam& team, const Pass& pass) {
   const std::size_t num_sums = num_chunks(num_elements);

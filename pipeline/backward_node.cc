@@ -14,7 +14,7 @@ namespace {
 
 using torch::autograd::variable_list;
 
-// Tensors like these, of any dtype, that take no memory.
+// Returns tensors with the shapes and dtypes of these, which occupy no memory.
 Tensors shapes_of(const Tensors& tensors) {
   const c10::NoGradGuard no_grad;
   Tensors shapes;
@@ -47,11 +47,12 @@ class BackwardNode : public torch::autograd::Node {
     return result;
   }
 
-  void release_variables() override {}  // a second backward() is told by the graph
+  void release_variables() override {}  // the graph reports a second backward()
 
  private:
-  // The microbatches' gradients of an input: together again as it was cut, zeros where a microbatch has none; added
-  // where all got it whole.
+  // Joins the microbatches' gradients of an input. If the input was cut, they are put together in
+  // the same way, with zeros for a microbatch that has none. If every microbatch got the whole
+  // input, they are added.
   [[nodiscard]] at::Tensor input_gradient(const std::vector<Tensors>& of_inputs, std::size_t index) const {
     const at::Tensor whole = at::zeros(inputs_[index].sizes(), inputs_[index].options());
     const int dimension = dimensions_[index];
@@ -73,7 +74,7 @@ class BackwardNode : public torch::autograd::Node {
   std::vector<Tensors> shapes_;  // of the outputs, by microbatch; without memory
   const Merge merge_;
   Tensors inputs_;                     // without memory
-  const std::vector<int> dimensions_;  // along which they were cut
+  const std::vector<int> dimensions_;  // dimensions along which the inputs were cut
 };
 
 }  // namespace

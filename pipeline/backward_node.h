@@ -1,5 +1,6 @@
 // pipeline/backward_node.h
-// The place of a pipeline's forward in autograd's graph: its backward runs the pipeline's backward stages.
+// Connects a pipeline's forward to autograd's graph: the backward of the graph node runs the
+// pipeline's backward stages.
 #pragma once
 
 #include <torch/csrc/autograd/function.h>
@@ -12,7 +13,7 @@
 
 namespace rp {
 
-// A round whose backward may still come; dropped with the last owner.
+// A round whose backward may still come. The last owner drops the round.
 class OpenGraph {
  public:
   OpenGraph(std::weak_ptr<Runtime> runtime, std::shared_ptr<Round> round)
@@ -21,8 +22,9 @@ class OpenGraph {
   OpenGraph(const OpenGraph&) = delete;
   OpenGraph& operator=(const OpenGraph&) = delete;
 
-  // Runs the backward for the outputs' gradients, by microbatch; waits for the gradients of the inputs, by microbatch,
-  // if the round gives them. Throws rp::Error (kUsage) for a second backward, one after a step, one after the session.
+  // Runs the backward for the gradients of the outputs, by microbatch. If the round computes
+  // gradients of its inputs, waits for them and returns them, by microbatch. Throws rp::Error
+  // (kUsage) for a second backward, for one after a step, and for one after the end of the session.
   [[nodiscard]] std::vector<Tensors> backward(std::vector<Tensors> gradients);
 
  private:
@@ -31,8 +33,8 @@ class OpenGraph {
   bool is_done_ = false;
 };
 
-// `outputs`: what merge() made of `microbatches`. Makes them part of autograd's graph, behind `inputs`, of which the
-// first ones are the tensors of the call's batch. Returns them.
+// Makes `outputs`, which merge() made of `microbatches`, part of autograd's graph and returns them.
+// In the graph they depend on `inputs`, the first of which are the tensors of the call's batch.
 [[nodiscard]] Tensors join_graph(std::shared_ptr<OpenGraph> graph, const Tensors& inputs, const Split& split,
                                  Tensors outputs, const std::vector<Tensors>& microbatches, const Merge& merge);
 

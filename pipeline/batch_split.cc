@@ -36,7 +36,7 @@ std::vector<Tensors> cut_by_function(const Tensors& tensors, const Split& split,
   return result;
 }
 
-// `size`: what all default cuts share, -1 as long as it is unknown.
+// `size` is the length that all tensors cut by default must share, or -1 while it is unknown.
 std::vector<Tensors> cut(const Tensors& tensors, const Split& split, int num_microbatches, const char* what,
                          std::int64_t& size) {
   check_devices(tensors, what);

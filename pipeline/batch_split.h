@@ -1,5 +1,5 @@
 // pipeline/batch_split.h
-// A round's batch as microbatches.
+// Cuts the batch of a round into microbatches.
 #pragma once
 
 #include <vector>
@@ -9,19 +9,22 @@
 
 namespace rp {
 
-// For each tensor the dimension along which it is cut, or Split::kWhole. `what`: "input" or "argument", for messages.
-// Throws rp::Error (kUsage) for a Split that does not fit.
+// Returns, for each tensor, the dimension along which it is cut, or Split::kWhole. `what` is
+// "input" or "argument", for messages. Throws rp::Error (kUsage) if the Split does not fit the
+// tensors.
 [[nodiscard]] std::vector<int> split_dimensions(const Tensors& tensors, const Split& split, const char* what);
 
-// The tensors of a call, cut; holds what the blocks' views point to.
+// The tensors of a call, cut into microbatches. Owns the memory that the views in blocks() point
+// to.
 class BatchSplit {
  public:
-  // Throws rp::Error (kUsage), with numbers, for what cannot be cut into `num_microbatches` parts, for tensors that are
-  // not on the CPU and for packed lists of another number of microbatches.
+  // Throws rp::Error (kUsage), which states the sizes, if a tensor cannot be cut into
+  // `num_microbatches` parts or is not on the CPU, or if a packed list has another number of
+  // microbatches.
   BatchSplit(const Batch& inputs, const Split& split_inputs, const Batch& arguments, const Split& split_arguments,
              int num_microbatches);
 
-  // As views of this object's tensors.
+  // Views of this object's tensors.
   [[nodiscard]] const RoundInputs& blocks() const { return blocks_; }
 
  private:

@@ -17,12 +17,12 @@ namespace rp {
 namespace {
 
 constexpr double kNsPerMsAsDouble = 1e6;
-constexpr double kBytesPerMs = 1e6;  // of one GB/s
+constexpr double kBytesPerMs = 1e6;  // at one GB/s
 constexpr std::uint64_t kWarmUp = 4;
 
 std::int64_t ns_of(double ms) { return std::llround(ms * kNsPerMsAsDouble); }
 
-// An activation that is as long as the layer's.
+// Describes an activation with the number of bytes of the layer's.
 TensorDesc output_of(std::uint64_t bytes) {
   TensorDesc desc{.dtype = DType::kUInt8, .rank = 1};
   desc.shape[0] = static_cast<std::int64_t>(bytes);

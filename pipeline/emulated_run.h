@@ -1,6 +1,6 @@
 // pipeline/emulated_run.h
-// A run on `--device sim:NAME`: what its workers serve with, and what is said of it in the end
-// (docs/design/emulated-device.md).
+// Serves the workers of a run on `--device sim:NAME`, and compares the run with the simulator at
+// its end (docs/design/emulated-device.md).
 //
 // Made in every process by the Runtime, once all pipelines are described.
 #pragma once
@@ -18,20 +18,22 @@ namespace rp {
 
 class EmulatedRun {
  public:
-  // `device`: with "sim:". Throws rp::Error for a machine that is none, and for a model that it knows no times of.
+  // `device` includes "sim:". Throws rp::Error if there is no such machine, or if it has no times
+  // for a model.
   EmulatedRun(const std::string& device, const std::vector<const Model*>& models, int num_workers);
   [[nodiscard]] static bool is_for(const std::string& device) { return device.starts_with("sim:"); }
 
   [[nodiscard]] const EmulatedMachine& machine() const { return machine_; }
 
-  // Serves until the run ends.
+  // Serves as this worker until the run ends.
   void serve(Store& store, int worker, std::optional<FaultBoardEntry> board, TraceJournal* trace) const;
 
-  // The coordinator's: for CoordinatorOptions.
+  // Used by the coordinator, for CoordinatorOptions.
   [[nodiscard]] HostMemoryModel host_memory() const { return {.bytes_per_ns = machine_.optimizer_gbs}; }
 
-  // What these steps of the first pipeline took, beside what the simulator says of the same plan; empty for too few
-  // steps. REQUIRES: nothing in flight.
+  // Returns a text that compares the time of these steps of the first pipeline with the time that
+  // the simulator computes for the same plan. The text is empty if there are too few steps.
+  // REQUIRES: nothing in flight.
   [[nodiscard]] std::string report(const ScheduleReport& steps, const Store& store, bool asynchronous) const;
 
  private:
@@ -40,8 +42,8 @@ class EmulatedRun {
 
   EmulatedMachine machine_;
   int num_workers_;
-  std::vector<LayerWork> times_;             // of all layers of all models
-  std::vector<std::uint64_t> output_bytes_;  // likewise
+  std::vector<LayerWork> times_;             // by layer, over all models
+  std::vector<std::uint64_t> output_bytes_;  // by layer, over all models
   int num_layers_ = 0;                       // of the first model
 };
 

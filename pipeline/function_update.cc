@@ -49,7 +49,7 @@ void FunctionUpdate::allocate_gradients() {
   }
 }
 
-// Where two working copies take turns as master, the new one begins as the old one.
+// If two working copies alternate as master, the new one starts as a copy of the old one.
 void FunctionUpdate::copy_masters(std::uint64_t version) {
   for (const std::uint32_t index : groups_) {
     const WeightGroupRecord& group = group_of(index);
@@ -74,7 +74,7 @@ void FunctionUpdate::write_working_copies(std::uint64_t version) {
 
 void FunctionUpdate::run(std::uint64_t version, bool skipped, const GradientWriter& write_gradient,
                          const std::function<void()>& function) {
-  if (at::get_num_threads() != usable_cores()) at::set_num_threads(usable_cores());  // of this thread
+  if (at::get_num_threads() != usable_cores()) at::set_num_threads(usable_cores());  // set for this thread
   copy_masters(version);
   point_leaves_at(version);
   if (!skipped) {

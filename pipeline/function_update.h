@@ -1,8 +1,9 @@
 // pipeline/function_update.h
-// Steps by a function of the user's: the parameters that it works on, as leaves over the masters in the host store.
+// Runs steps by a function of the user. The function works on leaf tensors over the masters in the
+// host store.
 //
-// Owned by the pipeline. The Store must outlive it. run() is called by the updates thread, everything else by the
-// user's, and only while no step with a function is in flight.
+// Owned by the pipeline. The Store must outlive it. The updates thread calls run(); the user's
+// thread calls all other methods, and only while no step with a function is in flight.
 #pragma once
 
 #include <functional>
@@ -18,18 +19,19 @@ class FunctionUpdate {
  public:
   FunctionUpdate(Store& store, int pipeline);
 
-  // The same leaves at each call, over the masters of `version`, the newest one.
+  // Returns the same leaves at each call, over the masters of `version`, which is the newest.
   [[nodiscard]] const std::vector<NamedParameter>& parameters(std::uint64_t version);
 
-  // Makes `version` of masters and working copies by `function`; if the step is skipped, of those of the version
-  // before. Throws what the function throws, and rp::Error (kUsage) if it puts a parameter elsewhere.
+  // Runs `function` to make `version` of the masters and working copies. If the step is skipped,
+  // makes it from the previous version instead. Throws what the function throws, and rp::Error
+  // (kUsage) if the function replaces the memory of a parameter.
   void run(std::uint64_t version, bool skipped, const GradientWriter& write_gradient,
            const std::function<void()>& function);
 
  private:
   struct Leaf {
     const TensorRecord* record = nullptr;
-    at::Tensor gradient;  // view of its weight group's
+    at::Tensor gradient;  // a view of the gradient of its weight group
   };
   [[nodiscard]] const WeightGroupRecord& group_of(std::uint32_t group) const {
     return store_.catalogue().weight_groups()[group];
@@ -40,10 +42,10 @@ class FunctionUpdate {
   void write_working_copies(std::uint64_t version);
 
   Store& store_;
-  const std::vector<std::uint32_t> groups_;  // trained ones
-  std::vector<at::Tensor> gradients_;        // by group, fp32, from the first step on
+  const std::vector<std::uint32_t> groups_;  // the trained groups
+  std::vector<at::Tensor> gradients_;        // by group, fp32; allocated by the first step
   std::vector<Leaf> leaves_;
-  std::vector<NamedParameter> parameters_;  // of the leaves
+  std::vector<NamedParameter> parameters_;  // the leaves with their names
 };
 
 }  // namespace rp

@@ -1,4 +1,4 @@
-// Pipeline::load_state() and what reads a saved state without loading it.
+// Implements Pipeline::load_state(), and the functions that read a saved state without loading it.
 #include <c10/core/GradMode.h>
 
 #include <map>
@@ -23,7 +23,7 @@ void check_between_steps(Pipeline::Impl& pipeline) {
                   " rounds without step(): their gradients are not those of other weights; call step() first"));
 }
 
-// The file must have these tensors and no others.
+// Throws rp::Error (kBadInput) if the file does not contain exactly these tensors.
 void check_tensors(const SafetensorsFile& file, const std::vector<StateTensor>& tensors) {
   for (const StateTensor& tensor : tensors) {
     const TensorInfo& info = file.tensor(tensor.name);
@@ -37,7 +37,7 @@ void check_tensors(const SafetensorsFile& file, const std::vector<StateTensor>& 
   }
 }
 
-// Reads them all; returns the checksum of the file's bytes. REQUIRES: check_tensors().
+// Reads all tensors. Returns the checksum of the file's bytes. REQUIRES: check_tensors().
 std::string read_tensors(const SafetensorsFile& file, const std::vector<StateTensor>& tensors) {
   std::map<std::string_view, const at::Tensor*> by_name;
   for (const StateTensor& tensor : tensors) by_name.emplace(tensor.name, &tensor.value);
@@ -84,10 +84,10 @@ std::string Pipeline::load_state(const std::filesystem::path& directory) {
   }
   const SafetensorsFile file = SafetensorsFile::open(directory / kStateTensorsFile);
   const std::vector<BufferState> buffers =
-      impl_->buffers(Coordinator::BuffersOf::kLastStep);  // copies, to be read into
+      impl_->buffers(Coordinator::BuffersOf::kLastStep);  // copies, which are overwritten with the file's values
   check_tensors(file, impl_->state_tensors(buffers));
   impl_->coordinator().restart_at(impl_->number(), saved.step, saved.round,
-                                  saved.updates);  // which working copy is the newest depends on it
+                                  saved.updates);  // decides which working copy is the newest
   const std::string checksum = read_tensors(file, impl_->state_tensors(buffers));
   read_state_checksums(directory).expect(file.path(), checksum);
   impl_->set_buffers(buffers);

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::string_view kActivations = "activations";
 
-// The part of a plan that the catalogue tells.
+// The part of a plan that follows from the catalogue.
 MemoryPlan plan_of(const Catalogue::Share& share, bool two_copies, bool in_files) {
   MemoryPlan plan;
   const auto add = [&](std::string purpose, std::uint64_t bytes) {
@@ -77,7 +77,7 @@ std::vector<WorkerMemoryUse> worker_memory_of(const std::vector<DeviceMemoryPeak
   std::vector<WorkerMemoryUse> workers;
   for (std::size_t worker = 0; worker < peaks.size(); ++worker) {
     const DeviceMemoryPeaks& of = peaks[worker];
-    if (of.peak_bytes == 0) continue;  // it has completed no task
+    if (of.peak_bytes == 0) continue;  // the worker has completed no task
     WorkerMemoryUse& use = workers.emplace_back();
     use.worker = static_cast<int>(worker);
     use.limit_bytes = of.limit_bytes;

@@ -10,13 +10,13 @@
 
 namespace rp {
 
-// Of one pipeline. `coordinator` may be absent: then no activations are known.
+// Returns the plan of one pipeline. `coordinator` may be null; then the activations are unknown.
 [[nodiscard]] MemoryPlan memory_plan_of(const Store& store, Coordinator* coordinator, int pipeline, bool in_files);
 
-// Of all, with what the store has at this moment.
+// Returns the plan of all pipelines, with the memory that the store occupies at the moment.
 [[nodiscard]] MemoryPlan memory_plan_of_all(const Store& store, Coordinator* coordinator, bool in_files);
 
-// `peaks`: by worker.
+// `peaks` is indexed by worker.
 [[nodiscard]] std::vector<WorkerMemoryUse> worker_memory_of(const std::vector<DeviceMemoryPeaks>& peaks);
 
 }  // namespace rp

@@ -86,7 +86,7 @@ std::vector<Tensors> views_of(const PackedTensors& packed) {
 }
 
 Tensors merge(const PackedTensors& packed, const Merge& how) {
-  // A function of the user's may keep what it gets.
+  // A function of the user may keep its arguments, so it gets copies.
   return merge(how.function ? microbatches_of(packed) : views_of(packed), how);
 }
 
@@ -120,7 +120,7 @@ std::vector<Tensors> split_gradients(const Tensors& gradients, const std::vector
       if (!gradient.defined() || !part.defined()) {
         result[m].emplace_back();
       } else if (part.dim() == 0) {
-        result[m].push_back(gradient / static_cast<double>(like.size()));  // of a mean
+        result[m].push_back(gradient / static_cast<double>(like.size()));  // the gradient of a mean
       } else {
         const std::int64_t dimension = dimension_of(part, i, how);
         result[m].push_back(gradient.narrow(dimension, begin, part.size(dimension)));

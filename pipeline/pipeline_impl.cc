@@ -112,7 +112,7 @@ int Pipeline::Impl::loss_number(const CallOptions& options) const {
 }
 
 void Pipeline::Impl::note_few_microbatches(const RoundTraits& traits) {
-  // Rounds that do not wait for each other's step are at work together.
+  // Rounds that do not wait for each other's step are computed at the same time.
   const bool rounds_overlap = options_.rounds_per_step > 1 || options_.asynchronous;
   const int num_together = traits.num_microbatches * (rounds_overlap ? kRoundsInFlight : 1);
   if (num_together >= session_.num_workers() || !runtime_->mark_few_microbatches_reported()) return;
@@ -187,20 +187,22 @@ Tensors Pipeline::Impl::forward(const Batch& inputs, const CallOptions& options)
   }
   if (how.function) {
     throw Error(ExitCode::kUsage,
-                "Merge::function is not for a forward() with gradients: nobody could split them; use dimensions");
+                "Merge::function is not for a forward() with gradients, because it does not say how to split them; use "
+                "dimensions");
   }
   RoundTraits traits = traits_of(inputs, options);
   traits.kind = RoundKind::kForward;
   const Split split = options.split_inputs.value_or(options_.split_inputs);
   for (const at::Tensor& input : inputs.tensors) traits.input_gradient |= input.defined() && input.requires_grad();
-  // With nothing to train below and nobody who asks for the inputs' gradient there is no backward.
+  // There is no backward if no weights are trained and no gradient of the inputs is requested.
   traits.keeps_graph = traits.input_gradient || coordinator().is_trained(number_);
   if (traits.input_gradient && split.function) {
     throw Error(ExitCode::kUsage,
-                "Split::function is not for inputs that require gradients: nobody could put those together");
+                "Split::function is not for inputs that require gradients, because it does not say how to join the "
+                "gradients; use dimensions");
   }
   const std::shared_ptr<Round> round = accept(traits, inputs, {}, options);
-  auto graph = std::make_shared<OpenGraph>(runtime_, round);  // also where an exception comes before the outputs
+  auto graph = std::make_shared<OpenGraph>(runtime_, round);  // an exception from here on drops the round
   const PackedTensors packed = outputs_of(round);
   const std::vector<Tensors> microbatches = views_of(packed);
   Tensors outputs;

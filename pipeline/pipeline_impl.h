@@ -1,5 +1,6 @@
 // pipeline/pipeline_impl.h
-// What a Pipeline is made of: its description, in every process; its rounds and steps, in the coordinator.
+// Implements a Pipeline: its description, in every process, and its rounds and steps, in the
+// coordinator.
 #pragma once
 
 #include <memory>
@@ -15,8 +16,8 @@
 
 namespace rp {
 
-// A tensor of a saved state: its name there, where it lies in the store, and its weight group there, which a buffer has
-// not.
+// A tensor of a saved state: its name in the state, a view of its value in the store, and its
+// weight group. A buffer has no weight group.
 struct StateTensor {
   std::string name;
   at::Tensor value;
@@ -32,7 +33,7 @@ class Pipeline::Impl {
   [[nodiscard]] const std::vector<Loss>& losses() const { return losses_; }
   [[nodiscard]] const PipelineOptions& options() const { return options_; }
   [[nodiscard]] int number() const { return number_; }
-  // What it needs of the store. Builds each layer once.
+  // Returns what the pipeline needs from the store. Builds each layer once.
   [[nodiscard]] PipelineRequest request() const;
 
   // Throws rp::Error if start() was not called.
@@ -44,18 +45,22 @@ class Pipeline::Impl {
   [[nodiscard]] RoundResult evaluate(const Batch& inputs, const Batch& arguments, const CallOptions& options);
   StepResult step(const Update& update, const StepOptions& options);
   [[nodiscard]] const std::vector<NamedParameter>& optimizer_parameters();
-  // With the working weights of `steps_ago` steps ago, as far as the store keeps them.
+  // Returns the parameters with the working weights of `steps_ago` steps ago, if the store still
+  // has them.
   [[nodiscard]] std::vector<ParameterState> parameters(std::uint64_t steps_ago = 0);
-  // Copies. REQUIRES: nothing in flight.
+  // Returns copies. REQUIRES: nothing in flight.
   [[nodiscard]] std::vector<BufferState> buffers(Coordinator::BuffersOf which);
-  // The round that comes next begins with them: all buffers, as buffers() names them. REQUIRES: nothing in flight.
+  // Makes the next round begin with these buffers. They must be all buffers, as buffers() names
+  // them. REQUIRES: nothing in flight.
   void set_buffers(const std::vector<BufferState>& buffers);
   [[nodiscard]] bool has_buffers() const { return !runtime_->buffer_names(number_).empty(); }
-  // What a saved state holds, of the last accepted step: masters and moments; asynchronous also the working weights of
-  // one step before, which the next round computes with; and `buffers`.
+  // Returns the tensors of a saved state after the last accepted step: masters and moments; if
+  // steps are asynchronous, also the working weights of the step before, with which the next round
+  // computes; and `buffers`.
   [[nodiscard]] std::vector<StateTensor> state_tensors(const std::vector<BufferState>& buffers);
-  // The save that is under way, if there is one: that it is, waits until it has written, has it end soon, waits for
-  // that.
+  // These handle the save in progress, if there is one: set_save() registers it, wait_for_save()
+  // blocks until it has written, give_up_save() makes it stop writing, and stop_save() also waits
+  // until it has stopped.
   void set_save(const std::shared_ptr<StateSave::Impl>& save) { save_ = save; }
   void wait_for_save();
   void give_up_save();
@@ -66,15 +71,15 @@ class Pipeline::Impl {
 
  private:
   [[nodiscard]] const PipelineRecord& record() const;
-  // Those of parameters(), in its order.
+  // Returns the records of parameters(), in the same order.
   [[nodiscard]] std::vector<const TensorRecord*> parameter_records() const;
-  // What a call's options and the pipeline's say together.
+  // Combines the options of a call with those of the pipeline.
   [[nodiscard]] RoundTraits traits_of(const Batch& inputs, const CallOptions& options) const;
   [[nodiscard]] std::optional<Plan> plan_of(const CallOptions& options) const;
   [[nodiscard]] int loss_number(const CallOptions& options) const;
   [[nodiscard]] std::shared_ptr<Round> accept(const RoundTraits& traits, const Batch& inputs, const Batch& arguments,
                                               const CallOptions& options);
-  // What the round keeps of its outputs for the caller.
+  // Returns the outputs that the round keeps for the caller.
   [[nodiscard]] PackedTensors outputs_of(std::shared_ptr<Round> round);
   [[nodiscard]] FunctionUpdate& function_update();
   void note_few_microbatches(const RoundTraits& traits);
@@ -85,7 +90,7 @@ class Pipeline::Impl {
   const std::vector<Loss> losses_;
   const PipelineOptions options_;
   int number_ = 0;
-  std::unique_ptr<FunctionUpdate> function_update_;  // once it is needed
+  std::unique_ptr<FunctionUpdate> function_update_;  // made when it is first needed
   std::weak_ptr<StateSave::Impl> save_;
 };
 

@@ -30,9 +30,9 @@ std::atomic<bool> g_preempted{false};
 std::string g_program;
 void (*g_record)() = nullptr;
 
-// Single characters, because the handler may run while another thread writes a new text.
+// The characters are atomic, because the handler may run while another thread writes a new text.
 using AtomicText = std::array<std::atomic<char>, 201>;
-AtomicText g_stop_notice{};  // ends with 0
+AtomicText g_stop_notice{};  // ends with a zero
 
 void store(const std::string& text, AtomicText& to) {
   const std::size_t length = std::min(text.size(), to.size() - 1);
@@ -40,7 +40,7 @@ void store(const std::string& text, AtomicText& to) {
   to[length].store('\0', std::memory_order_relaxed);
 }
 
-// A line that is put together and printed in a signal handler.
+// Builds and prints a line in a signal handler.
 class HandlerLine {
  public:
   void add(std::string_view text) {
@@ -53,7 +53,8 @@ class HandlerLine {
       add(value);
     }
   }
-  // Prints nothing where the reader of stderr is not ready: a handler that waits for it would end nothing any more.
+  // Prints nothing if stderr is not ready for writing: a handler that blocks could not end the
+  // process any more.
   void print() const {
     pollfd stderr_ready{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
     if (poll(&stderr_ready, 1, 0) == 1 && (stderr_ready.revents & POLLOUT) != 0)
@@ -72,7 +73,7 @@ void print_stop_notice(int signal_number) {
   if (g_stop_notice[0].load(std::memory_order_relaxed) == '\0') return;
   const int error_number = errno;
   HandlerLine line;
-  if (isatty(STDERR_FILENO) == 1) line.add("\r\x1b[K");  // over a bar, or the ^C of the terminal
+  if (isatty(STDERR_FILENO) == 1) line.add("\r\x1b[K");  // overwrites a progress bar, or the ^C of the terminal
   line.add(g_program);
   line.add(": ");
   line.add(g_stop_notice);
@@ -96,7 +97,7 @@ int code_of_interrupt(int signal_number) {
   return 128 + signal_number;
 }
 
-// Prints the exception in flight, unless it was told elsewhere, and returns the exit code.
+// Prints the exception in flight, unless it is reported elsewhere, and returns the exit code.
 int describe_current_exception() {
   try {
     throw;
@@ -121,7 +122,7 @@ int describe_current_exception() {
 }
 
 [[noreturn]] void on_terminate() {
-  if (!std::current_exception()) std::abort();  // a broken rule of the language: keep the core
+  if (!std::current_exception()) std::abort();  // not called for an exception: abort, so that there is a core dump
   if (g_record != nullptr) g_record();
   std::cout.flush();
   std::fflush(nullptr);
@@ -148,11 +149,11 @@ void install_stop_handlers() {
   for (const int signal_number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) {
     struct sigaction present {};
     sigaction(signal_number, nullptr, &present);
-    if (signal_number == SIGHUP && present.sa_handler == SIG_IGN) continue;  // nohup
+    if (signal_number == SIGHUP && present.sa_handler == SIG_IGN) continue;  // set by nohup
     sigaction(signal_number, &action, nullptr);
   }
-  // Their writes fail instead, with an error that has a name. A reader of stdout that goes away is no reason to end a
-  // run.
+  // Writes then fail with an error that can be reported. A reader of stdout that goes away is no
+  // reason to end a run.
   for (const int signal_number : {SIGPIPE, SIGXFSZ}) {
     struct sigaction present {};
     sigaction(signal_number, nullptr, &present);

@@ -1,5 +1,6 @@
 // pipeline/process_end.h
-// How a process of a run is asked to stop, and with which code it ends.
+// Handles signals that stop a process of a run, and exceptions that leave main(), and decides the
+// exit code.
 #pragma once
 
 #include <exception>
@@ -7,24 +8,28 @@
 
 namespace rp {
 
-// Catches INT, TERM, HUP and USR1: stop_signal() gives the first, which also prints the stop notice. A second INT ends
-// the process at once, or where something half-written lies on disk, as soon as that is removed; a third one at once.
+// Handles INT, TERM, HUP and USR1. stop_signal() returns the first of them that arrives, which also
+// prints the stop notice. A second INT ends the process at once; but if an unfinished file is on
+// disk, the process first removes it. A third INT ends it at once in any case.
 void install_stop_handlers();
 
-// What the handler of the first signal prints on stderr behind the program's name; "": nothing. Cut at 200 bytes.
+// Sets the text that the handler of the first signal prints on stderr after the program's name;
+// with "" it prints nothing. The text is cut at 200 bytes.
 void set_stop_notice(const std::string& text);
 
-// The signal that asked for an end, or 0.
+// Returns the first signal that requested a stop, or 0.
 [[nodiscard]] int stop_signal();
 
-// The program has saved its state: an end by TERM, HUP or USR1 has the exit code of a preemption.
+// Records that the program has saved its state, so that an end by TERM, HUP or USR1 has the exit
+// code of a preemption.
 void set_preempted();
 
-// An exception that leaves main() is printed once and ends the process with its code. `record` is called with the
-// exception in flight; it may be null.
+// Installs a handler for exceptions that leave main(): the exception is printed once and ends the
+// process with its exit code. `record` is called while the exception is in flight; it may be null.
 void install_terminate_handler(const char* program, void (*record)());
 
-// What happens to an exception that leaves main(), for one that can leave no other way.
+// Ends the process as an exception that leaves main() does. For exceptions that cannot be thrown
+// there.
 [[noreturn]] void end_process(const std::exception_ptr& error);
 
 }  // namespace rp

@@ -42,7 +42,8 @@ Plan read_plan_file(const std::string& path, int num_layers) {
   }
 }
 
-// Ends a device as its worker's end asks for, however that comes about.
+// Calls leave_to_process_end() when the worker ends, by return or by exception, if its process ends
+// with it.
 struct ProcessEnd {
   Device& device;
   ServeEnd end;
@@ -62,7 +63,7 @@ bool Runtime::has(const Pipeline::Impl* pipeline) const {
   return std::find(pipelines_.begin(), pipelines_.end(), pipeline) != pipelines_.end();
 }
 
-// The coordinator's start
+// Starting the coordinator
 
 std::uint64_t Runtime::fingerprint_of_all() const {
   std::uint64_t hash = 0;
@@ -143,9 +144,9 @@ void Runtime::create_store(const std::function<void(const LoadProgress&)>& tell)
   for (const Pipeline::Impl* pipeline : pipelines_) requests.push_back(pipeline->request());
   const Catalogue catalogue = Catalogue::lay_out(requests);
   store_ = Store::create(settings, catalogue);
-  store_->populate_ahead(population_threads(usable_cores()));  // while weights are loaded and workers start
+  store_->populate_ahead(population_threads(usable_cores()));  // runs while weights are loaded and workers start
   for (int i = 0; i < static_cast<int>(pipelines_.size()); ++i)
-    warn_of_plan(i, plan_settings(i));  // wrong ones before any worker starts
+    warn_of_plan(i, plan_settings(i));  // reports wrong plans before any worker starts
   write_weights(catalogue, tell);
   if (!settings_.store && store_->backing() == Backing::kMemfd && !settings.is_sparse &&
       !store_->placement().has_huge_pages) {
@@ -165,7 +166,7 @@ void Runtime::write_weights(const Catalogue& catalogue, const std::function<void
   for (std::size_t i = 0; i < pipelines_.size(); ++i) {
     initial_buffers_.emplace_back();
     buffer_names_.emplace_back();
-    if (emulated_run()) continue;  // nobody reads them
+    if (emulated_run()) continue;  // the weights of an emulated run are never read
     for (const auto& [layer, buffers] :
          write_initial_weights(pipelines_[i]->model(), catalogue.pipelines()[i], *store_, on_layer)) {
       for (const NamedBuffer& buffer : buffers) {
@@ -177,14 +178,16 @@ void Runtime::write_weights(const Catalogue& catalogue, const std::function<void
 }
 
 std::uint64_t Runtime::max_stage_bytes() const {
-  // A worker holds two stages' weights, gradients in fp32 and in the working dtype: about six times a stage.
+  // A worker holds the weights of two stages, and gradients in fp32 and in the working dtype: about
+  // six times a stage.
   if (emulated_run_ && emulated_run_->machine().memory_bytes > 0) return emulated_run_->machine().memory_bytes / 12;
-  if (emulated_run_ || is_on_gpus()) return UINT64_MAX;  // GPUs: their plans go by what is measured
+  if (emulated_run_ || is_on_gpus()) return UINT64_MAX;  // plans for GPUs are based on measured memory
   return available_memory() / (12 * static_cast<std::uint64_t>(num_workers_));
 }
 
-// By layer, no layer's last product is recomputed (roundpipe/recompute.h). It costs copies of all layers' inputs, which
-// are nothing where the host's memory is the device's.
+// With the grain of a layer, no layer's last product is recomputed (roundpipe/recompute.h). This
+// costs copies of all layers' inputs, which are negligible if the device's memory is that of the
+// host.
 RecomputeGrain Runtime::recompute_grain(const PipelineOptions& options) const {
   return options.recompute_grain.value_or(settings_.device == "cpu" ? RecomputeGrain::kLayer : RecomputeGrain::kStage);
 }
@@ -194,7 +197,7 @@ PlanSettings Runtime::plan_settings(int pipeline) const {
   const int num_layers = static_cast<int>(record.num_layers);
   const Pipeline::Impl& description = *pipelines_[static_cast<std::size_t>(pipeline)];
   PlanSettings settings{.by_hand = {}, .limits = description.options().plan_limits};
-  // Who bounds the balanced plans wants balanced plans.
+  // Limits on balanced plans mean that the user wants balanced plans, so there is no search.
   if (settings.limits.min_stages == 0 && settings.limits.threshold == 0) {
     settings.search = {.num_workers = num_workers_,
                        .num_microbatches = description.options().num_microbatches,
@@ -219,7 +222,7 @@ PlanSettings Runtime::plan_settings(int pipeline) const {
   return settings;
 }
 
-// Activations come on top, and nobody knows them yet.
+// Activations need more memory in addition, which is not known yet.
 void Runtime::warn_of_plan(int pipeline, const PlanSettings& settings) const {
   const std::uint64_t limit = bytes_of(settings_.gpu_memory.value_or("")).value_or(gpu_.bytes);
   if (!settings.by_hand || !is_on_gpus() || limit == 0) return;
@@ -263,10 +266,10 @@ void Runtime::give_up_saves() {
 void Runtime::end_coordinator() {
   for (Pipeline::Impl* pipeline : pipelines_) pipeline->stop_save();
   coordinator_.reset();
-  if (store_) store_->epoch().publish(kEndEpoch);  // also where it never began: a worker may be there
+  if (store_) store_->epoch().publish(kEndEpoch);  // without a coordinator, too: a worker may have attached
 }
 
-// The worker's part
+// In a worker
 
 void Runtime::compare_with(const Store& store) const {
   if (store.header().build_id != build_id()) {
@@ -299,7 +302,7 @@ void Runtime::serve(Store& store, int worker, std::optional<FaultBoardEntry> boa
   std::uint64_t max_elements = 0;
   for (const WeightGroupRecord& group : store.catalogue().weight_groups())
     max_elements = std::max(max_elements, group.num_elements);
-  if (store_ == nullptr) store.populate_ahead(1);  // this is a process of its own
+  if (store_ == nullptr) store.populate_ahead(1);  // the worker has its own process
   const std::shared_ptr<CpuMemory> memory = install_cpu_tensor_memory();
   CpuDevice device(memory);
   CpuTorchDevice torch_device(memory, static_cast<int>(store.header().threads_per_worker), max_elements);

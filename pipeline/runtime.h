@@ -1,7 +1,8 @@
 // pipeline/runtime.h
-// What the pipelines of a session share: one store, one order of slots, the same workers.
+// Owns what the pipelines of a session share: one store, one order of slots, and the same workers.
 //
-// Owned by the Session. Every process has the descriptions; store and coordinator live in one.
+// Owned by the Session. Every process has the descriptions of the pipelines; store and coordinator
+// exist in one process only.
 #pragma once
 
 #include <functional>
@@ -23,8 +24,8 @@
 
 namespace rp {
 
-// What follows on a worker's end: more of the process's life, for which its device gives everything back; or the end of
-// the process, which does the same much faster.
+// What follows after a worker's end. If the process continues, the worker's device frees
+// everything. The end of the process does the same much faster.
 enum class ServeEnd { kProcessGoesOn, kEndOfProcess };
 
 class Runtime {
@@ -33,29 +34,32 @@ class Runtime {
   Runtime(const RuntimeSettings& settings, AssignedGpu gpu, int num_workers)
       : settings_(settings), gpu_(std::move(gpu)), num_workers_(num_workers) {}
 
-  // Returns the pipeline's number. It must outlive the run.
+  // Returns the pipeline's number. The pipeline must outlive the run.
   int add(Pipeline::Impl* pipeline);
   [[nodiscard]] bool is_empty() const { return pipelines_.empty(); }
   [[nodiscard]] bool has(const Pipeline::Impl* pipeline) const;
   void clear() { pipelines_.clear(); }
 
-  // Coordinator: the store with the initial weights, not yet any thread.
+  // In the coordinator: creates the store with the initial weights. Starts no thread.
   void create_store(const std::function<void(const LoadProgress&)>& tell);
-  // Coordinator: before the workers. `board`, `on_hang`, `trace`: see CoordinatorOptions.
+  // In the coordinator: must be called before the workers start. `board`, `on_hang` and `trace` are
+  // described in CoordinatorOptions.
   void start_coordinator(std::optional<FaultBoardEntry> board, std::function<void()> on_hang, TraceJournal* trace);
-  // Saves under way are not finished: nothing waits for them any more.
+  // Abandons saves in progress, so that no thread waits for them any more.
   void give_up_saves();
   void end_coordinator();
-  // Throws rp::Error (kUsage) on an emulated device, which has no weights that `what` could read or write.
+  // Throws rp::Error (kUsage) on an emulated device, because it has no weights that `what` could
+  // read or write.
   void refuse_on_sim(const char* what) const;
-  // Coordinator: what is said in the end of a run on an emulated device that went well.
+  // In the coordinator: prints the report of a successful run on an emulated device.
   void report_sim_run();
-  // Coordinator: of the steps that are done.
+  // In the coordinator: returns the times of the completed steps.
   [[nodiscard]] StepTimes step_times(int pipeline);
 
-  // Worker: throws rp::Error (kUserError) if this process describes other pipelines than the coordinator.
+  // In a worker: throws rp::Error (kUserError) if this process describes other pipelines than the
+  // coordinator.
   void compare_with(const Store& store) const;
-  // Worker: serves the store until the run ends.
+  // In a worker: serves the store until the run ends.
   void serve(Store& store, int worker, std::optional<FaultBoardEntry> board, TraceJournal* trace, ServeEnd end);
 
   // Throws rp::Error (kUsage) if the gradients of no further round can be added before the pipeline's step().
@@ -67,19 +71,20 @@ class Runtime {
   // Throws rp::Error (kUsage) if start() was not called.
   [[nodiscard]] Coordinator& coordinator();
   [[nodiscard]] Coordinator* coordinator_if_started() { return coordinator_.get(); }
-  // Of the layers that have some. REQUIRES: create_store().
+  // Returns the names of the buffers, by layer, for layers that have buffers. REQUIRES:
+  // create_store().
   [[nodiscard]] const std::map<int, std::vector<std::string>>& buffer_names(int pipeline) const {
     return buffer_names_[static_cast<std::size_t>(pipeline)];
   }
-  // Whether weights, gradients and optimizer state are files.
+  // Returns whether weights, gradients and optimizer state are stored in files.
   [[nodiscard]] bool is_in_files() const { return settings_.params_on.has_value(); }
   [[nodiscard]] Store& store() { return *store_; }
   [[nodiscard]] const Store* store_if_created() const { return store_.get(); }
-  // As the options say, else what is faster on the device.
+  // Returns the grain that the options request, or otherwise the faster one on this device.
   [[nodiscard]] RecomputeGrain recompute_grain(const PipelineOptions& options) const;
 
  private:
-  // Nothing where the device is no emulated one.
+  // Returns null if the device is not an emulated one.
   [[nodiscard]] EmulatedRun* emulated_run();
   void check_presets() const;
   void write_weights(const Catalogue& catalogue, const std::function<void(const LoadProgress&)>& tell);
@@ -96,14 +101,14 @@ class Runtime {
   const AssignedGpu gpu_;
   const int num_workers_;
   std::vector<Pipeline::Impl*> pipelines_;
-  std::unique_ptr<EmulatedRun> emulated_run_;  // once it is needed
+  std::unique_ptr<EmulatedRun> emulated_run_;  // made when it is first needed
   std::unique_ptr<Store> store_;
-  std::vector<std::unique_ptr<ScheduleReport>> schedules_;  // by pipeline, from start_coordinator() on
+  std::vector<std::unique_ptr<ScheduleReport>> schedules_;  // by pipeline; filled by start_coordinator()
   std::unique_ptr<Coordinator> coordinator_;
   bool has_noted_few_ = false;
-  // By pipeline and layer, where there are some.
+  // By pipeline and layer, for layers that have buffers.
   std::vector<std::map<int, std::vector<std::string>>> buffer_names_;
-  std::vector<std::map<int, Tensors>> initial_buffers_;  // until start_coordinator()
+  std::vector<std::map<int, Tensors>> initial_buffers_;  // by pipeline; cleared by start_coordinator()
 };
 
 }  // namespace rp

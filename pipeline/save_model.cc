@@ -25,7 +25,7 @@ void save(Pipeline& pipeline, const std::filesystem::path& source, const std::fi
   const auto weight = [&](std::int64_t layer, const std::string& name) {
     const ParameterState parameter = find(parameters, layer, name);
     return name.find(".lora_") == std::string::npos ? parameter.working
-                                                    : parameter.master;  // a merged pair is rounded once
+                                                    : parameter.master;  // a merged pair is rounded only once
   };
   export_checkpoint(source, output, weight, parts);
 }

@@ -33,19 +33,21 @@ namespace rp {
 
 namespace {
 
-// The entry of this process, for the terminate handler, which gets no argument.
+// The fault board entry of this process. It is global because the terminate handler gets no
+// argument.
 std::optional<FaultBoardEntry> g_board_entry;
 
-// The trace of a process without rp-launch, likewise: main() may be left by an exception that destroys no Session.
+// The trace of a process without rp-launch. It is global because an exception that leaves main()
+// destroys no Session.
 const RunTrace* g_own_trace = nullptr;
 
-// The process that made the Session. One that the program forked has copies of all objects, but threads, channel and
-// store are the parent's.
+// The process that made the Session. A process that the program forked has copies of all objects,
+// but threads, channel and store belong to the parent.
 pid_t g_pid = 0;
 
 bool is_forked_child() { return g_pid != 0 && getpid() != g_pid; }
 
-// Whatever a destructor did there would end the parent's run.
+// Ends a forked child. The destructors of its copies would end the parent's run.
 [[noreturn]] void leave_forked_child() {
   std::fputs(
       "roundpipe: error: a process that the program forked returned from main(); let it end with _exit(). The run goes "
@@ -66,9 +68,9 @@ void record_for_launcher() {
   try {
     throw;
   } catch (const Interrupted&) {
-    return;  // an end that was asked for
+    return;  // a requested end
   } catch (const WorkerGone&) {
-    return;  // the worker's own record tells more
+    return;  // the worker's own record contains more
   } catch (const c10::Error& error) {
     g_board_entry->record_fault(FaultKind::kException, static_cast<int>(ExitCode::kUserError),
                                 error.what_without_backtrace());
@@ -77,14 +79,16 @@ void record_for_launcher() {
   }
 }
 
-// The role, with whatever is wrong about it told as any other error.
+// Returns the role of the process. The terminate handler is installed first, so that errors in the
+// role are reported like all others.
 ProcessRole find_role(const char* program) {
   g_pid = getpid();
   install_terminate_handler(program, record_for_launcher);
   return ProcessRole::from_environment();
 }
 
-// As ps and top show this process: "train:worker3", "train:coord". The kernel keeps 15 characters.
+// Sets the name of this process in ps and top: "train:worker3", "train:coord". The kernel keeps 15
+// characters.
 void name_process(const char* program, const ProcessRole& role) {
   if (role.role == Role::kAlone || program == nullptr) return;
   const std::string suffix = role.role == Role::kWorker ? cat(":worker", role.worker) : ":coord";
@@ -92,7 +96,8 @@ void name_process(const char* program, const ProcessRole& role) {
   prctl(PR_SET_NAME, cat(name.substr(0, 15 - suffix.size()), suffix).c_str());
 }
 
-// A tool that watches this process writes its report in handlers of the end, which _exit() leaves out.
+// Ends the process. A tool that watches it writes its report in exit handlers, which _exit() does
+// not call.
 [[noreturn]] void leave(int code) {
   std::cout.flush();
   std::fflush(nullptr);
@@ -114,8 +119,8 @@ Session::Impl::Impl(int argc, char** argv, const SessionOptions& options)
     if (settings_.trace) open_trace(argc > 0 ? argv[0] : nullptr);
   }
   if (role_.fault_board) {
-    board_ =
-        new FaultBoard(FaultBoard::attach(std::move(role_.fault_board)));  // never unmapped: faults come until the end
+    // Never unmapped, because faults may be recorded until the end of the process.
+    board_ = new FaultBoard(FaultBoard::attach(std::move(role_.fault_board)));
     g_board_entry = board_entry();
     g_board_entry->publish_start(getpid());
     install_crash_handler(*g_board_entry);
@@ -129,7 +134,7 @@ Session::Impl::Impl(int argc, char** argv, const SessionOptions& options)
     rp::set_stop_notice("no further round is begun");
     install_stop_handlers();
   } else {
-    signal(SIGXFSZ, SIG_IGN);  // activations are files, too: what is beyond `ulimit -f` is an error with a name
+    signal(SIGXFSZ, SIG_IGN);  // activations are files: exceeding `ulimit -f` must be a plain error
   }
 }
 
@@ -149,23 +154,23 @@ void Session::Impl::end() {
   if (is_forked_child()) leave_forked_child();
   if (ended_) return;
   ended_ = true;
-  runtime_->give_up_saves();  // first: updates may wait for them
+  runtime_->give_up_saves();  // first, because updates may wait for them
   Coordinator* coordinator = runtime_->coordinator_if_started();
   std::exception_ptr error;
-  // An exception on its way out of main() ends the run at once.
+  // An exception on its way out of main() ends the run immediately.
   if (started_ && coordinator != nullptr && std::uncaught_exceptions() <= num_exceptions_)
     error = coordinator->finish();
   ending_.store(true);
   if (role_.role == Role::kCoordinator && started_ && !error) send(MessageKind::kFinished);
-  if (watcher_.joinable()) {  // before the coordinator that it uses
+  if (watcher_.joinable()) {  // must end before the coordinator, which it uses
     ::shutdown(role_.channel->fd(), SHUT_RD);
     watcher_.join();
   }
   const bool went_well = started_ && !error && std::uncaught_exceptions() <= num_exceptions_;
   if (went_well && coordinator != nullptr) runtime_->report_sim_run();
-  if (error) end_process(error);  // nobody was told; a destructor cannot throw it
+  if (error) end_process(error);  // not reported yet, and a destructor cannot throw it
   if (coordinator != nullptr) coordinator->end();
-  if (worker_.joinable()) worker_.join();  // before the coordinator that it tells of its end
+  if (worker_.joinable()) worker_.join();  // must end before the coordinator, to which it reports its end
   runtime_->end_coordinator();
 }
 
@@ -209,7 +214,7 @@ void Session::Impl::start(const std::function<void(const LoadProgress&)>& tell) 
   if (role_.role == Role::kWorker) serve_as_worker();
   if (is_alone() && trace_) g_own_trace = &*trace_;
   runtime_->create_store(tell);
-  // First: what happens to a worker from now on is told to it.
+  // Starts first, because the ends of workers are reported to the coordinator from now on.
   runtime_->start_coordinator(
       board_entry(), [this] { report_hang(); }, journal());
   start_workers();
@@ -228,7 +233,8 @@ void Session::Impl::serve_as_worker() {
     std::fflush(nullptr);
     confirm_attached(*role_.channel, patience);
     board_entry().publish_state(ProcessState::kAttached);
-    // A tool's report may be about what was not given back, and profilers write theirs when a context ends.
+    // Then the device frees everything: a tool may report memory that was not freed, and profilers
+    // write their reports when a context ends.
     const ServeEnd end = watching_tool().empty() ? ServeEnd::kEndOfProcess : ServeEnd::kProcessGoesOn;
     runtime_->serve(*store, role_.worker, board_entry(), journal(), end);
     leave(0);

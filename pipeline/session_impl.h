@@ -1,5 +1,6 @@
 // pipeline/session_impl.h
-// What a Session is made of: the process's role, its signals, its connection to rp-launch, its pipelines.
+// Implements a Session: the role of the process, its signals, its connection to rp-launch, and its
+// pipelines.
 #pragma once
 
 #include <atomic>
@@ -21,7 +22,8 @@
 
 namespace rp {
 
-// The end of a worker that rp-launch reports itself: the coordinator ends without another message.
+// Thrown when a worker has ended. rp-launch itself reports this, so the coordinator ends without
+// another message.
 class WorkerGone : public Error {
  public:
   using Error::Error;
@@ -41,7 +43,7 @@ class Session::Impl {
 
   // Returns the pipeline's number. Throws rp::Error after start().
   int add(Pipeline::Impl* pipeline);
-  // Ends the run first: nobody uses any pipeline's store afterwards.
+  // Ends the run first, after which no thread uses any pipeline's store.
   void remove(Pipeline::Impl* pipeline);
 
   void start(const std::function<void(const LoadProgress&)>& tell);
@@ -55,7 +57,8 @@ class Session::Impl {
   void send(MessageKind kind);
   void open_trace(const char* program);
   [[nodiscard]] TraceJournal* journal() { return trace_ ? &trace_->journal() : nullptr; }
-  // Has a dump of all processes printed, by rp-launch or, alone, here. Once a run.
+  // Requests a dump of all processes, which rp-launch prints, or this process if it is alone. Does
+  // so only once in a run.
   void report_hang();
   void wait_until_attached();
   void watch_workers();
@@ -63,19 +66,19 @@ class Session::Impl {
   [[nodiscard]] WaitRecord user_waits() { return board_entry().waits(CoordinatorThread::kUser); }
 
   ProcessRole role_;
-  RuntimeSettings settings_;  // as they hold for this run
+  RuntimeSettings settings_;  // the settings that hold for this run
   const std::shared_ptr<Runtime> runtime_ = std::make_shared<Runtime>(settings_, role_.gpu, role_.num_workers);
-  FaultBoard* board_ = nullptr;          // rp-launch's; alone: of this process, for report_hang()
-  std::optional<FaultBoard> own_board_;  // alone
+  FaultBoard* board_ = nullptr;          // that of rp-launch; if alone, that of this process, for report_hang()
+  std::optional<FaultBoard> own_board_;  // used if alone
   std::optional<LivenessWatch> liveness_;
   std::optional<RunTrace> trace_;
   const int num_exceptions_;  // in flight when the session was made
   bool started_ = false;
   bool ended_ = false;
-  std::atomic<bool> ending_{false};  // tells the watcher
+  std::atomic<bool> ending_{false};  // read by the watcher
   std::atomic<bool> hang_reported_{false};
-  Mutex send_mutex_;     // the channel takes one sender at a time
-  std::thread worker_;   // alone: the one worker
+  Mutex send_mutex_;     // the channel accepts one sender at a time
+  std::thread worker_;   // if alone: the only worker
   std::thread watcher_;  // with rp-launch: reads the channel
 };
 

@@ -1,5 +1,6 @@
 // pipeline/state_description.h
-// What a saved state says of itself: its state.json, and the list of its checksums. docs/formats/checkpoint.md.
+// Describes a saved state: the contents of its state.json, and the list of its checksums.
+// docs/formats/checkpoint.md.
 #pragma once
 
 #include <cstdint>
@@ -18,23 +19,25 @@ inline constexpr ChecksumKind kStateChecksums = ChecksumKind::kXxh128;
 // The contents of a state.json.
 struct StateDescription {
   std::uint64_t step = 0;
-  std::uint64_t round = 0;  // rounds of training up to this step
+  std::uint64_t round = 0;  // number of training rounds up to this step
   UpdateHistory updates;
-  std::string dtype;  // of the model's weights
+  std::string dtype;  // dtype of the model's weights
   int rounds_per_step = 1;
   bool asynchronous = false;
   std::string user_data;
 
-  // The text of its file.
+  // Returns the text of the file.
   [[nodiscard]] std::string text() const;
 
-  // The text of the file `path`. Throws rp::Error (kBadInput).
+  // Parses `text`, which is the content of the file `path`. Throws rp::Error (kBadInput).
   static StateDescription parse(const std::filesystem::path& path, const std::string& text);
-  // Reads that of a directory. Throws rp::Error (kBadInput) where there is none, or it does not have its checksum.
+  // Reads the description of the state in a directory. Throws rp::Error (kBadInput) if there is
+  // none, or if it does not match its checksum.
   static StateDescription read(const std::filesystem::path& directory);
 };
 
-// The list of a state, which names its two other files and no more. Throws rp::Error (kBadInput).
+// Reads the checksum list of a state, which must contain exactly its two other files. Throws
+// rp::Error (kBadInput).
 [[nodiscard]] ChecksumList read_state_checksums(const std::filesystem::path& directory);
 
 }  // namespace rp

@@ -19,12 +19,12 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// rp-launch gives a process two seconds after a second INT.
+// rp-launch ends a process two seconds after a second INT.
 constexpr std::int64_t kRemovalNs = kNsPerSecond + kNsPerSecond / 2;
 
 std::vector<BufferState> buffers_of_step(Pipeline::Impl& pipeline) {
   if (!pipeline.has_buffers()) return {};
-  pipeline.coordinator().synchronize();  // they are outputs of rounds
+  pipeline.coordinator().synchronize();  // buffers are outputs of rounds, which must have finished
   return pipeline.buffers(Coordinator::BuffersOf::kLastStep);
 }
 
@@ -32,7 +32,7 @@ std::shared_ptr<StateSnapshot> snapshot_of(const std::vector<StateTensor>& tenso
   std::vector<StateSnapshot::Part> parts;
   for (const StateTensor& tensor : tensors) {
     const auto* data = static_cast<const std::byte*>(tensor.value.const_data_ptr());
-    // Copies of buffers are no weight group's.
+    // Copies of buffers belong to no weight group.
     parts.push_back({.group = tensor.group.value_or(std::numeric_limits<std::uint32_t>::max()),
                      .memory = {data, tensor.value.nbytes()}});
   }
@@ -59,7 +59,7 @@ StateSave::Impl::Impl(Pipeline::Impl& pipeline, std::filesystem::path directory,
 
 StateSave::Impl::~Impl() {
   stop();
-  snapshot_->close();  // after a write() that threw in the caller's thread, too
+  snapshot_->close();  // also after a write() that threw in the caller's thread
 }
 
 void StateSave::Impl::write() {
@@ -96,14 +96,14 @@ void StateSave::Impl::run() {
     has_ended_.store(true);
     has_ended_.notify_all();
     wait_to_be_finished();
-  } catch (const Interrupted&) {  // the process was to end at once but for this
+  } catch (const Interrupted&) {  // a second INT has requested an immediate end
     snapshot_->close();
     output_.reset();
-    wait_for_unfinished_output(Deadline::after_ns(kRemovalNs));  // other pipelines' threads remove theirs
+    wait_for_unfinished_output(Deadline::after_ns(kRemovalNs));  // threads of other pipelines remove theirs
     end_process(std::current_exception());
   } catch (...) {
     error_ = std::current_exception();
-    snapshot_->close();  // first: to remove files may take long, and no update is to wait for that
+    snapshot_->close();  // first, because removing files may take long and no update may wait for it
     output_.reset();
   }
   snapshot_->close();
@@ -148,7 +148,7 @@ void Pipeline::save_state(const std::filesystem::path& directory, const std::str
     save.write();
     save.commit();
   } catch (...) {
-    throw;  // caught, so that what is half-written is removed where nobody else catches it
+    throw;  // caught so that destructors run and remove unfinished files even if no caller catches the exception
   }
 }
 

@@ -1,8 +1,8 @@
 // pipeline/state_save.h
-// A state on its way to a file: Pipeline::save_state() and begin_save_state().
+// Writes a saved state to a directory, for Pipeline::save_state() and begin_save_state().
 //
-// Owned by the caller of these, in a StateSave or on its stack; the Pipeline::Impl knows of it, and stops it when it
-// ends first.
+// Owned by the caller of these functions, in a StateSave or on its stack. The Pipeline::Impl has a
+// reference to it, and stops it if the pipeline ends first.
 #pragma once
 
 #include <atomic>
@@ -26,36 +26,40 @@ namespace rp {
 
 class StateSave::Impl {
  public:
-  // The state after the last accepted step, which stays as it is in the store until it is written.
+  // Prepares to save the state after the last accepted step. The store preserves this state until
+  // it is written.
   Impl(Pipeline::Impl& pipeline, std::filesystem::path directory, const std::string& user_data);
-  // Ends a thread that still writes; what was written without commit() is removed.
+  // Stops a thread that is still writing. Removes what was written if commit() was not called.
   ~Impl();
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  // Waits for the step and writes everything, beside the directory.
+  // Waits until the step is applied, then writes all files to a temporary directory next to the
+  // target.
   void write();
-  // Gives it its name: nothing is unfinished then. REQUIRES: written.
+  // Renames the temporary directory to the target; then nothing unfinished is left. REQUIRES:
+  // write() has returned.
   void commit() {
     output_->commit();
     output_.reset();
   }
 
-  // write() in a thread.
+  // Runs write() in a thread.
   void start();
   [[nodiscard]] bool is_written() const { return has_ended_.load(); }
   [[nodiscard]] double seconds() const { return static_cast<double>(written_ns_ - begun_ns_) / kNsPerSecond; }
   void wait_written() const { has_ended_.wait(false); }
-  // Waits for the thread, throws what it threw, and commits.
+  // Waits for the thread, rethrows its exception if there was one, and commits.
   void finish();
-  // The thread writes no more than the piece that it is at; updates do not wait for it.
+  // Makes the thread stop after the piece that it is writing. Updates no longer wait for it.
   void give_up() { snapshot_->close(); }
-  // give_up(), and waits for the thread.
+  // Calls give_up(), and waits for the thread.
   void stop();
 
  private:
   void run();
-  // Until finish() or stop(): a second INT finds somebody who removes what was written.
+  // Blocks until finish() or stop(), so that a second INT is handled by a thread that removes what
+  // was written.
   void wait_to_be_finished();
 
   Pipeline::Impl& pipeline_;
@@ -67,9 +71,9 @@ class StateSave::Impl {
   std::optional<OutputDirectory> output_;
 
   const std::int64_t begun_ns_ = now_ns();
-  std::int64_t written_ns_ = 0;  // before has_ended_
+  std::int64_t written_ns_ = 0;  // written before has_ended_
   std::atomic<bool> has_ended_{false};
-  std::exception_ptr error_;  // the thread's, read after it
+  std::exception_ptr error_;  // written by the thread, read once it has ended
   std::binary_semaphore may_end_{0};
   std::thread thread_;
 };

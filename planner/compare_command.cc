@@ -20,7 +20,8 @@ namespace {
 constexpr std::array<std::optional<BoundSchedule>, 6> kComparedSchedules = {
     BoundSchedule::kGPipe,     BoundSchedule::k1F1B, BoundSchedule::kInterleaved,
     BoundSchedule::kLoopedBfs, BoundSchedule::kZbH1, std::nullopt};
-// Of chained steps, these two are drawn; more follow, for GPUs that are done with them.
+// The chained steps that are drawn. More steps follow, which GPUs begin when they have finished
+// these two.
 constexpr int kFirstDrawnStep = 6, kLastDrawnStep = 7;
 
 const char* what_it_does(std::optional<BoundSchedule> schedule) {
@@ -35,15 +36,15 @@ const char* what_it_does(std::optional<BoundSchedule> schedule) {
   return "";
 }
 
-// One line of the table.
+// One line of the table: a step or a refusal.
 struct Row {
   std::string name{};
-  const SimulatedStep* step = nullptr;  // or
+  const SimulatedStep* step = nullptr;  // nullptr: there is a refusal
   std::string refusal{};
   int num_layers = 0;
 };
 
-// Point into `schedule`.
+// Returns the rows of a schedule. They point into `schedule`.
 std::vector<Row> rows_of(const ComparedSchedule& schedule) {
   const std::string name = schedule_name(schedule.schedule);
   if (!schedule.result) return {{.name = name, .refusal = schedule.refusal}};
@@ -62,7 +63,7 @@ std::vector<Row> rows_of(const std::vector<ComparedSchedule>& schedules) {
   return rows;
 }
 
-// Either all steps have it, or none.
+// Returns true if the steps have memory; either all have it or none.
 bool any_memory(const std::vector<Row>& rows) {
   return std::any_of(rows.begin(), rows.end(),
                      [](const Row& row) { return row.step != nullptr && row.step->memory.has_value(); });
@@ -84,7 +85,8 @@ std::uint64_t drawn_tasks(const Workload& workload, std::optional<BoundSchedule>
   return product(stage_works(workload, step.plan).size(), workload.num_microbatches, asynchronous ? kChainedSteps : 1);
 }
 
-// So that a page and what it is made of fit into memory.
+// Throws if there are too many tasks to draw, so that the page and the data from which it is made
+// fit into memory.
 void check_size(const Workload& workload, const std::vector<ComparedSchedule>& schedules) {
   std::uint64_t all = 0;
   const auto add = [&all](std::uint64_t num_tasks, const std::string& name) {
@@ -104,7 +106,7 @@ void check_size(const Workload& workload, const std::vector<ComparedSchedule>& s
   }
 }
 
-// What full strips stand for: of all schedules.
+// The amounts that a strip of full height stands for, the same for all schedules.
 struct StripScale {
   double gpu_bytes = 0, host_bytes = 0;
 };
@@ -120,7 +122,7 @@ StripScale strip_scale(const std::vector<Row>& rows) {
   return scale;
 }
 
-// Of the GPU that needs most, and of the host.
+// Returns the strips of the GPU with the largest peak, and of the host.
 std::vector<TimelineStrip> strips_of(const ScheduleMemory& memory, const StripScale& scale) {
   const std::size_t gpu = peaks_of(memory).largest_gpu();
   std::vector<TimelineStrip> strips = {memory_strip(cat("GPU ", gpu, " memory"), memory.gpus[gpu], scale.gpu_bytes)};

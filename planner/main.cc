@@ -1,4 +1,4 @@
-// rp-plan: how a model would train, on GPUs that one need not have. docs/planning.md.
+// rp-plan predicts how a model would train on GPUs that need not be present: docs/planning.md.
 
 #include <atomic>
 #include <csignal>
@@ -27,7 +27,7 @@ int simulate(const rp::PlanOptions& options) {
     for (const int number : {SIGINT, SIGTERM}) {
       std::signal(number, [](int signal) {
         interrupted = true;
-        std::signal(signal, SIG_DFL);  // a second one ends it at once
+        std::signal(signal, SIG_DFL);  // a second signal ends the program at once
       });
     }
   }

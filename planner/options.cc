@@ -31,7 +31,7 @@ const std::vector<std::pair<std::string, RecomputeGrain>> kGrains = {{"stage", R
 const std::vector<std::string> kCommands = {"plan", "simulate", "compare", "timeline"};
 
 constexpr const char* kHelp =
-    "rp-plan: how a model would train, on GPUs that one need not have\n"
+    "rp-plan: predicts how a model would train, on GPUs that need not be present\n"
     "\n"
     "  rp-plan plan --model MODEL --gpus N --gpu NAME        whether a model fits, its plan, and how fast it trains\n"
     "  rp-plan simulate --schedule NAME --input FILE.json    a step of given layer times, by any schedule\n"
@@ -40,7 +40,7 @@ constexpr const char* kHelp =
     "them\n"
     "  rp-plan timeline TRACE.json --html PAGE.html          what a run did, from its trace\n"
     "\n"
-    "rp-plan COMMAND --help tells a command's options; docs/planning.md explains them.\n";
+    "rp-plan COMMAND --help lists a command's options; docs/planning.md explains them.\n";
 
 template <typename Value>
 std::vector<std::string> names_of(const std::vector<std::pair<std::string, Value>>& list) {
@@ -110,7 +110,7 @@ const Command kCompare = {
 
 const Command kTimeline = {
     .name = "timeline",
-    .purpose = "Reports and draws what the workers of a traced run did.",
+    .purpose = "Prints and draws what the workers of a traced run did.",
     .usage = "TRACE.json",
     .options = {option("html", "PAGE", "", "write a page with the timeline"),
                 option("from", "MS", "", "begin there; default: the trace's beginning, which is 0"),
@@ -200,7 +200,7 @@ void check_counts(const Command& command, const cxxopts::ParseResult& given) {
   }
 }
 
-// `read(given)`: the options.
+// Parses the arguments of a command. `read(given)` converts them to PlanOptions.
 template <typename Read>
 PlanOptions parse_command(const Command& command, const std::vector<std::string>& arguments, const Read& read) {
   const std::string name = cat("rp-plan ", command.name);
@@ -228,7 +228,7 @@ PlanOptions read_simulate(const GivenOptions& given) {
   return options;
 }
 
-// Nothing, where it is not given.
+// Returns the value of --html; empty if it is not given.
 std::filesystem::path html_of(const GivenOptions& given) {
   const std::string html = given.text("html");
   if (html.empty() && given.has("html")) throw Error(ExitCode::kUsage, "--html is empty; it names the page to write");

@@ -1,5 +1,5 @@
 // planner/options.h
-// What the person asked of rp-plan.
+// PlanOptions: the parsed command line of rp-plan.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,14 @@
 
 namespace rp {
 
-// `rp-plan plan`: which model is to be trained, how, and on what.
+// The options of `rp-plan plan`: which model is to be trained, with which settings, and on which
+// machine.
 struct ModelQuestion {
-  std::string model{};  // a preset, or a folder
+  std::string model{};  // a preset or a folder
   int num_gpus = 8;
-  std::string gpu = "rtx4090";  // profiles
+  std::string gpu = "rtx4090";  // name or file of a profile, as `server`
   std::string server = "xeon6330-8gpu";
-  std::uint64_t host_bytes = 0;  // 0: all of the server's
+  std::uint64_t host_bytes = 0;  // 0: all memory of the server
   int sequence_length = 2048;
   int batch = 128;
   TrainedParts parts{};
@@ -30,30 +31,31 @@ struct ModelQuestion {
   bool fp16_accumulate = false;
   bool pageable_weights = false;
   int round_microbatches = 0;  // 0: proposed
-  int rounds_per_step = 0;     // likewise
+  int rounds_per_step = 0;     // 0: proposed
   int max_fused_layers = 2;
-  std::optional<RecomputeGrain> recompute{};  // nullopt: chosen
+  std::optional<RecomputeGrain> recompute{};  // nullopt: chosen by the search
 };
 
 struct PlanOptions {
   enum class Action { kHelp, kVersion, kSimulate, kCompare, kTimeline, kPlan };
 
   Action action = Action::kHelp;
-  std::string help{};                                    // kHelp: what to print
+  std::string help{};                                    // kHelp: the text to print
   std::optional<BoundSchedule> schedule = std::nullopt;  // kSimulate; nullopt: RoundPipe
-  std::filesystem::path input{};                         // of layer times; kTimeline: a trace
+  std::filesystem::path input{};                         // a workload file; kTimeline: a trace
   Effort effort = Effort::kThorough;
   bool json = false;
-  bool published = false;        // kCompare: the published runs instead of a file
+  bool published = false;        // kCompare: compare the published runs instead of a file
   std::filesystem::path html{};  // kCompare, kTimeline: the page to write; empty: none
   TraceWindow window{};          // kTimeline
   ModelQuestion question{};      // kPlan
 };
 
-// `arguments`: all after the program's own name. Throws rp::Error (kUsage) naming the word and what there is instead.
+// Parses the command line. `arguments`: all words after the program's name. Throws rp::Error
+// (kUsage) naming the wrong word and what is allowed instead.
 [[nodiscard]] PlanOptions parse_plan_options(const std::vector<std::string>& arguments);
 
-// "looped-bfs"; RoundPipe's for nullopt.
+// Returns a name such as "looped-bfs"; nullopt: the name of RoundPipe's schedule.
 [[nodiscard]] std::string schedule_name(std::optional<BoundSchedule> schedule);
 
 }  // namespace rp

@@ -47,7 +47,8 @@ PredictedRow row_of(std::string name, const TrainingSetup& setup, Effort effort)
   return row;
 }
 
-// The same split of the step and grain, so that only what the row is about differs.
+// Returns the setup with the split of the step and the recompute grain of a prediction, so that the
+// rows of a table differ only in what the table is about.
 TrainingSetup with_choices_of(TrainingSetup setup, const RunPrediction& prediction) {
   setup.round_microbatches = prediction.round_microbatches;
   setup.rounds_per_step = prediction.rounds_per_step;
@@ -55,7 +56,8 @@ TrainingSetup with_choices_of(TrainingSetup setup, const RunPrediction& predicti
   return setup;
 }
 
-// Positions are what the model was made for; longer sequences may be computed, and are not what it has learned.
+// Returns a note if the sequence is longer than the positions for which the model was made: it can
+// be computed, but the model was not trained for it.
 std::string beyond_positions(const ModelConfig& model, std::int64_t tokens) {
   const bool is_beyond = model.max_sequence_length > 0 && tokens > model.max_sequence_length;
   return is_beyond ? cat(", beyond the model's ", model.max_sequence_length, " positions") : "";
@@ -92,7 +94,7 @@ std::string items_text(const Items& items) {
   return text;
 }
 
-// "3x4,2": four stages of three layers, then one of two.
+// For example "3x4,2": four stages of three layers, then one of two.
 std::string stages_text(const std::vector<LayerRange>& stages) {
   return stages.empty() ? "none" : lengths_text(stages);
 }
@@ -104,7 +106,7 @@ std::string billions(std::int64_t count) {
   return out.str();
 }
 
-// "93.1 %".
+// Returns a text such as "93.1 %".
 std::string share(double part, double whole) {
   std::ostringstream out;
   out << std::fixed << std::setprecision(1) << 100 * part / whole << " %";
@@ -115,7 +117,7 @@ const char* grain_of(const RunPrediction& prediction) {
   return prediction.recompute == RecomputeGrain::kLayer ? "layer" : "stage";
 }
 
-// As options of `train`.
+// Returns the trained parts as options of `train`.
 std::string parts_text(const TrainedParts& parts) {
   std::string text;
   if (const LoraSettings& lora = parts.lora; lora.rank > 0) {
@@ -127,7 +129,7 @@ std::string parts_text(const TrainedParts& parts) {
   return text;
 }
 
-// The options with which `train` does what is predicted, but for plan and data.
+// Returns the options with which `train` runs what is predicted, except for the plan and the data.
 std::string train_options_text(const TrainingSetup& setup, const RunPrediction& prediction) {
   return cat("--batch-size ", setup.batch, " --sequence-length ", setup.sequence_length, " --num-microbatches ",
              prediction.round_microbatches, " --rounds-per-step ", prediction.rounds_per_step, " --recompute-grain ",
@@ -178,7 +180,7 @@ bool has_experts(const ModelConfig& model) {
                      [](const DecoderLayerConfig& layer) { return layer.mlp.experts.has_value(); });
 }
 
-// Which kernels the times are of, and what they have been compared with.
+// Prints for which kernels the times hold, and with what they have been compared.
 void print_kernels(std::ostringstream& out, const PlanAnswer& answer) {
   const GpuProfile& gpu = answer.setup.gpu;
   const auto source_of = [&answer](const std::string& key) {

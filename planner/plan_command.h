@@ -1,5 +1,6 @@
 // planner/plan_command.h
-// `rp-plan plan`: whether a model fits given GPUs and host, its plan, and how fast it trains.
+// `rp-plan plan`: predicts whether a model fits given GPUs and host, its plan, and how fast it
+// trains.
 #pragma once
 
 #include <optional>
@@ -13,9 +14,9 @@
 
 namespace rp {
 
-// One way to train, or why there is none.
+// The prediction for one variant of the training, or why there is none.
 struct PredictedRow {
-  std::string name{};  // "4 GPUs"
+  std::string name{};  // such as "4 GPUs"
   std::optional<RunPrediction> prediction{};
   std::string problem{};
 };
@@ -25,19 +26,21 @@ struct PlanAnswer {
   std::int64_t num_parameters = 0;
   std::int64_t num_trained = 0;
   PredictedRow asked{};
-  std::vector<PredictedRow> by_gpus{};       // 1, 2, 4, 8, as far as there are, and what was asked
-  std::vector<PredictedRow> by_fused{};      // wider and wider fused stages, whether they fit the GPU or not
-  std::vector<FigureSource> efficiencies{};  // what the profile says of the kernels, and where it has that from
-  std::int64_t longest_sequence = 0;         // with one sequence in a microbatch; 0: none
+  std::vector<PredictedRow> by_gpus{};       // those of 1, 2, 4, 8 below the number asked for, and that number
+  std::vector<PredictedRow> by_fused{};      // longer and longer fused stages, including those that do not fit the GPU
+  std::vector<FigureSource> efficiencies{};  // the efficiencies of kernels in the profile, with their sources
+  std::int64_t longest_sequence = 0;         // in tokens, with one sequence in a microbatch; 0: none fits
 };
 
-// Throws rp::Error: kUsage for an unknown preset or profile, kBadInput for a folder or file that is none. What does not
-// fit is part of the answer. `for_page`: with what answer_page() draws.
+// Answers `rp-plan plan`. What does not fit is part of the answer. `for_page`: includes what
+// answer_page() draws. Throws rp::Error: kUsage for an unknown preset or profile, kBadInput for a
+// folder or file that does not contain one.
 [[nodiscard]] PlanAnswer answer_question(const ModelQuestion& question, Effort effort, bool for_page = false);
 
 [[nodiscard]] std::string answer_text(const PlanAnswer& answer);
 [[nodiscard]] std::string answer_json(const PlanAnswer& answer);
-// Two steps with their copies and updates. REQUIRES: it was asked for_page.
+// Returns a page with two steps, their copies and their updates. REQUIRES: the answer was made with
+// `for_page`.
 [[nodiscard]] TimelinePage answer_page(const PlanAnswer& answer);
 
 }  // namespace rp

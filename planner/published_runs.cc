@@ -21,7 +21,8 @@ constexpr const char* kGpu = "rtx4090";
 constexpr const char* kServer = "xeon6330-8gpu";
 constexpr double kHostBytes = 800e9;
 
-// A model's row of the tables: settings, and tokens/s on 8 GPUs synchronously, then asynchronously on 8, 4, 2 and 1.
+// A model's row of the tables: settings, and tokens/s with synchronous steps on 8 GPUs, then with
+// asynchronous steps on 8, 4, 2 and 1.
 struct PublishedModel {
   const char* preset = "";
   int batch = 0, round_microbatches = 0, rounds_per_step = 0, lora_rank = 0;
@@ -68,7 +69,7 @@ constexpr std::array<PublishedModel, 5> kPublishedModels = {{
      .asynchronous = {1820, 1281, 808, 480}},
 }};
 
-// Router and experts had pairs in the published run: docs/design/cost-model.md.
+// Router and experts had LoRA pairs in the published run: docs/design/cost-model.md.
 TrainedParts parts_of(int lora_rank) { return {.lora = {.rank = lora_rank, .on_experts = lora_rank > 0}}; }
 
 TrainingSetup setup_of(const PublishedRun& published) {
@@ -88,7 +89,7 @@ TrainingSetup setup_of(const PublishedRun& published) {
           .recompute = RecomputeGrain::kStage};
 }
 
-// "+ 3.4 %".
+// Returns a text such as "+ 3.4 %".
 std::string distance_text(double ratio) {
   const double percent = 100 * (ratio - 1);
   return cat(percent < 0 ? "- " : "+ ", decimal(std::abs(percent), 1), " %");

@@ -1,6 +1,6 @@
 // planner/published_runs.h
-// What was published of RoundPipe's runs (arXiv 2604.27085), next to what is predicted for them: `rp-plan compare
-// --published`.
+// `rp-plan compare --published`: RoundPipe's published runs (arXiv 2604.27085) next to the
+// predictions for them.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace rp {
 
-// A cell of the published tables: full training or LoRA with sequences of 2048 tokens on RTX 4090s of 24 GB behind one
-// Xeon Gold 6330.
+// One cell of the published tables: full training or LoRA with sequences of 2048 tokens on RTX
+// 4090s of 24 GB in a server with a Xeon Gold 6330.
 struct PublishedRun {
   std::string preset{};
   int num_gpus = 8;
@@ -32,19 +32,20 @@ inline constexpr int kPublishedSequenceLength = 2048;
 struct PublishedLength {
   std::string preset{};
   int lora_rank = 0;
-  std::int64_t thousands = 0;  // of tokens
+  std::int64_t thousands = 0;  // thousands of tokens
 };
 [[nodiscard]] std::vector<PublishedLength> published_lengths();
 
-// What the run's own kernels and cuts make in the model of costs: each elementwise operation a kernel, stages of the
-// Python version.
+// Returns the prediction of the cost model for the published run itself, with its kernels (one for
+// each elementwise operation) and the stages of the Python version.
 struct PredictedThroughput {
   RunResult run{};
   double tokens_per_s = 0;
 };
 [[nodiscard]] PredictedThroughput predict_as_published(const PublishedRun& published);
 
-// The same step with our kernels, and our plan within the GPU's memory.
+// Returns the prediction for the same step with this program's kernels, and its plan within the
+// GPU's memory.
 [[nodiscard]] RunPrediction predict_ours(const PublishedRun& published);
 
 struct ComparedRun {
@@ -54,15 +55,16 @@ struct ComparedRun {
 };
 struct ComparedLength {
   PublishedLength published{};
-  std::int64_t ours = 0;  // tokens
+  std::int64_t ours = 0;  // in tokens
 };
 struct PublishedComparison {
   std::vector<ComparedRun> runs{};
   std::vector<ComparedLength> lengths{};
 
-  // Mean distance of as_published from the published figure, as a fraction; of dense models or those with experts,
-  // synchronous steps or asynchronous ones, on more than one GPU: the single-GPU column of dense models is what the
-  // profile was made from. 0: there are none.
+  // Returns the mean distance of as_published_tokens_per_s from the published figure, as a fraction
+  // of it, over the runs on more than one GPU of dense models or models with experts, and of
+  // synchronous or asynchronous steps. Runs on one GPU are left out, since those of dense models
+  // were used to calibrate the profile. 0: there are no such runs.
   [[nodiscard]] double mean_distance(bool has_experts, bool asynchronous) const;
 };
 [[nodiscard]] PublishedComparison compare_published();
@@ -70,7 +72,8 @@ struct PublishedComparison {
 [[nodiscard]] std::string published_text(const PublishedComparison& comparison);
 [[nodiscard]] std::string published_json(const PublishedComparison& comparison);
 
-// How far the nearest published run with experts is from its prediction, as a sentence.
+// Returns a sentence with the published and the predicted throughput of the runs of models with
+// experts on 8 GPUs.
 [[nodiscard]] std::string experts_distance_text();
 
 }  // namespace rp

@@ -31,7 +31,7 @@ void check_memory_tasks(std::uint64_t num_tasks) {
                   "and the others) out"));
 }
 
-// Whose memory is looked at.
+// Returns the number of steps whose memory is computed.
 int chained_steps(std::uint64_t tasks_of_a_step, bool asynchronous) {
   if (!asynchronous) return 1;
   return static_cast<int>(
@@ -45,7 +45,7 @@ SimulatedStep round_step(const WorkloadFile& file, const Plan& plan, int round_m
   RoundSimulator simulator(workload);
   SimulatedStep step{.round_microbatches = round_microbatches, .plan = plan};
   step.step_ms = asynchronous ? simulator.period(stages) : simulator.makespan(stages);
-  step.bubble = std::max(0.0, 1 - busy_ms_per_gpu(workload, stages) / step.step_ms);  // not -0.0 by rounding
+  step.bubble = std::max(0.0, 1 - busy_ms_per_gpu(workload, stages) / step.step_ms);  // avoids -0.0 by rounding
   step.lower_bound_ms = lower_bound_ms(workload, stages, asynchronous);
   if (!file.memory.empty()) {
     const std::uint64_t tasks = product(stages.size(), workload.num_microbatches);
@@ -61,7 +61,8 @@ SimulatedStep bound_step(const WorkloadFile& file, BoundSchedule schedule, const
   const Workload& workload = file.workload;
   check_bound_stages(schedule, workload, stages);
   const double makespan = BoundCost(schedule, workload, static_cast<int>(stages.size())).makespan(stages);
-  // All layers and the head, recomputed but for the head: one fused stage of the head, one backward stage.
+  // The least possible work: all layers and the head, and a recompute of all layers but not of the
+  // head. This is a fused stage of the head alone and one backward stage.
   const int num_layers = workload.num_layers();
   const StageSums sums(workload);
   const double least = busy_ms_per_gpu(workload, {sums.stage(TaskKind::kForward, {0, num_layers}),
@@ -75,7 +76,7 @@ SimulatedStep bound_step(const WorkloadFile& file, BoundSchedule schedule, const
   return step;
 }
 
-// Rounds that give every GPU something to do, if there are any.
+// Returns numbers of microbatches that give every GPU something to do, if there are any.
 std::vector<int> round_choices(const WorkloadFile& file) {
   const Workload& workload = file.workload;
   if (file.gives_round) return {workload.round_microbatches};
@@ -88,7 +89,8 @@ std::vector<int> round_choices(const WorkloadFile& file) {
   return choices;
 }
 
-// The stages as the file has them: the fused one leads the backward ones.
+// Returns the stages in the form of a workload file: the fused stage comes first among the backward
+// stages.
 nlohmann::json plan_json(const SimulatedStep& step, int num_layers) {
   nlohmann::json forward = nlohmann::json::array(), backward = {num_layers - step.plan.fused_start};
   for (const LayerRange& range : step.plan.forward) forward.push_back(range.end - range.first);
@@ -115,7 +117,7 @@ std::string memory_text(const char* name, const SimulatedStep& step) {
   return out.str();
 }
 
-// MiB with three decimals: a layer's were rounded to bytes.
+// In MiB with three decimals, since the sizes of layers were rounded to bytes.
 double mib(double bytes) { return std::round(1000 * bytes / kMiB) / 1000; }
 
 void add_memory(nlohmann::ordered_json& json, const std::string& prefix, const SimulatedStep& step) {

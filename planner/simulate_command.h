@@ -1,5 +1,6 @@
 // planner/simulate_command.h
-// `rp-plan simulate`: what a step takes by a schedule, for stages that are given or planned.
+// `rp-plan simulate`: computes the time of a step by one schedule, for stages that are given or
+// searched for.
 #pragma once
 
 #include <cstdint>
@@ -14,30 +15,30 @@
 
 namespace rp {
 
-// Of chained asynchronous steps, so many are looked at where each task counts: their memory, their timeline. For the
-// memory of steps of many tasks, fewer.
+// The number of chained asynchronous steps that are simulated as a graph, for their memory and
+// their timeline. Memory of steps with many tasks: fewer, down to kMinChainedSteps.
 inline constexpr int kChainedSteps = 9, kMinChainedSteps = 4;
-// Where each task counts.
+// The maximum number of tasks of the graphs whose memory is computed. More are refused.
 inline constexpr std::uint64_t kMaxTasksInMemory = 2'000'000;
 
-// The most at once.
+// The peaks of the memory in use.
 struct StepMemory {
   std::vector<double> gpu_bytes{};  // by GPU
-  double host_bytes = 0;            // activations, of RoundPipe
+  double host_bytes = 0;            // activations; RoundPipe only
 
   [[nodiscard]] std::size_t largest_gpu() const;
 };
 [[nodiscard]] StepMemory peaks_of(const ScheduleMemory& memory);
 
-// Of RoundPipe, or of stages bound to GPUs.
+// A simulated step of RoundPipe, or of stages bound to GPUs.
 struct SimulatedStep {
-  double step_ms = 0;  // makespan, or period of asynchronous steps
+  double step_ms = 0;  // makespan, or for asynchronous steps the period
   double bubble = 0;   // the share of the GPUs' time, weighted by their speed, in which they do not compute
   double lower_bound_ms = 0;
   int round_microbatches = 0;
-  Plan plan{};                         // of RoundPipe
-  std::vector<int> stages{};           // else: layers of each
-  std::optional<StepMemory> memory{};  // where the file says what layers need
+  Plan plan{};                         // RoundPipe only
+  std::vector<int> stages{};           // bound schedules: number of layers of each stage
+  std::optional<StepMemory> memory{};  // nullopt: the file does not give the memory of layers
 };
 
 struct SimulationResult {
@@ -45,23 +46,25 @@ struct SimulationResult {
   bool planned = false;
   int num_layers = 0;  // without the head
   SimulatedStep synchronous{};
-  std::optional<SimulatedStep> asynchronous = std::nullopt;  // of RoundPipe
+  std::optional<SimulatedStep> asynchronous = std::nullopt;  // RoundPipe only
 };
 
-// `effort`: of the search where the file gives no stages. `found`: told of each better plan (Effort::kForever, which
-// ends when `stop` says so). Throws rp::Error (kBadInput, kUsage).
+// Simulates the file by one schedule. `effort`: of the search for stages, if the file gives none.
+// With Effort::kForever, `found` is called with a text for each better plan, and the search ends
+// when `stop` returns true. Throws rp::Error (kBadInput, kUsage).
 [[nodiscard]] SimulationResult simulate_file(const WorkloadFile& file, std::optional<BoundSchedule> schedule,
                                              Effort effort, const std::function<void(const std::string&)>& found,
                                              const std::function<bool()>& stop);
 
-// The layers of bound stages, the last one with the head.
+// Returns the layers of bound stages; the last stage has the head.
 [[nodiscard]] std::vector<LayerRange> bound_layers(const std::vector<int>& stages);
 
-// "8,8,11" or "4x7,1" (as lengths_text()) of bound stages, the last one with the head; "rounds of 16; forward …; fused
-// …; backward …" of RoundPipe.
+// Returns the numbers of layers of the stages. Bound stages: "8,8,11" or "4x7,1" (see
+// lengths_text()), where the last stage has the head in addition. RoundPipe: "rounds of 16; forward
+// …; fused …; backward …".
 [[nodiscard]] std::string stages_text(const SimulatedStep& step, int num_layers);
 [[nodiscard]] std::string simulation_text(const SimulationResult& result);
-// One object in one line.
+// Returns one JSON object in one line.
 [[nodiscard]] std::string simulation_json(const SimulationResult& result);
 
 }  // namespace rp

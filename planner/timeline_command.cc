@@ -12,7 +12,8 @@ namespace rp {
 
 namespace {
 
-// How long one of `spans` that `counts` says is on, in the window. Spans in the order of their beginnings.
+// Returns the time in the window in which at least one of `spans` runs for which `counts` returns
+// true. `spans` are ordered by their beginnings.
 template <typename Counts>
 double covered_ms(const Trace& trace, const std::vector<TraceSpan>& spans, const Counts& counts) {
   double covered = 0, until = trace.from_ms;
@@ -27,7 +28,7 @@ double covered_ms(const Trace& trace, const std::vector<TraceSpan>& spans, const
 
 const std::vector<std::string> kColumns = {"worker", "busy ms", "busy %", "bubble %", "exposed waits ms"};
 
-// A line for each worker, and one for their mean.
+// Returns a line for each worker, and one for their mean.
 std::vector<std::vector<std::string>> table_of(const Trace& trace) {
   const double window = trace.to_ms - trace.from_ms;
   std::vector<std::vector<std::string>> lines;
@@ -116,7 +117,7 @@ std::vector<WorkerTime> worker_times(const Trace& trace) {
   std::vector<WorkerTime> times;
   for (const auto& [worker, spans] : trace.workers) {
     const double busy = covered_ms(trace, spans, [](const TraceSpan& span) { return is_compute(span.kind); });
-    // Waits that hide behind compute cost nothing.
+    // Waits during which the worker also computes cost nothing.
     const double either = covered_ms(
         trace, spans, [](const TraceSpan& span) { return is_compute(span.kind) || span.kind == TraceSpanKind::kWait; });
     times.push_back({.worker = worker, .busy_ms = busy, .exposed_wait_ms = either - busy});

@@ -1,5 +1,5 @@
 // planner/timeline_command.h
-// `rp-plan timeline`: what the workers of a traced run did, as a table and as a page.
+// `rp-plan timeline`: shows what the workers of a traced run did, as a table and as a page.
 #pragma once
 
 #include <string>
@@ -10,11 +10,11 @@
 
 namespace rp {
 
-// Of the trace's window.
+// How a worker spent the time of the trace's window.
 struct WorkerTime {
   int worker = 0;
-  double busy_ms = 0;          // it computes
-  double exposed_wait_ms = 0;  // it waits and does not compute
+  double busy_ms = 0;          // the worker computes
+  double exposed_wait_ms = 0;  // the worker waits and does not compute
 };
 
 [[nodiscard]] std::vector<WorkerTime> worker_times(const Trace& trace);

@@ -25,8 +25,9 @@ namespace rp {
 
 namespace {
 
-// LibTorch's tensors come from the worker's arena. All of them are used in one stream, so memory that is given back may
-// be used again at once; what other streams still read is held until they have.
+// LibTorch's tensors come from the worker's arena. All of them are used on one stream, so freed
+// memory may be reused at once. Memory that other streams still read is kept allocated until they
+// have finished.
 void install_allocator(CudaDevice& device) {
   const auto allocate = [&device](std::size_t bytes, int, cudaStream_t) -> void* {
     return device.take(bytes, MemoryUse::kTensors);
@@ -38,7 +39,8 @@ void install_allocator(CudaDevice& device) {
   pluggable::changeCurrentAllocator(pluggable::createCustomAllocator(allocate, free));
 }
 
-// Once somebody has asked LibTorch for a GPU without its CUDA libraries, it has none for good.
+// If LibTorch was asked for a GPU before its CUDA libraries were loaded, it has none for the rest
+// of the process.
 void check_hooks() {
   if (at::globalContext().hasCUDA()) return;
   throw Error(ExitCode::kUsage,
@@ -65,7 +67,7 @@ void choose_algorithms(const PluginSettings& settings) {
 }  // namespace
 
 CudaTorchDevice::CudaTorchDevice(CudaDevice& device, const PluginSettings& settings) : device_(device) {
-  // Its allocator, streams and kernels are all told 0.
+  // LibTorch's allocator, streams and kernels are all set up for device 0.
   if (const CUdevice number = device.context().device(); number != 0) {
     throw Error(ExitCode::kUsage,
                 cat("GPU ", device.context().uuid(), " is CUDA device ", number,
@@ -127,7 +129,7 @@ void CudaTorchDevice::note_past(std::int64_t device_ns) {
 
 void CudaTorchDevice::round_gradient(const GradientRounding& rounding) {
   const auto count = static_cast<std::int64_t>(rounding.num_elements);
-  if (!is_working_dtype(rounding.dtype)) {  // our kernels take no others
+  if (!is_working_dtype(rounding.dtype)) {  // our kernels support no other types
     const c10::NoGradGuard no_grad;
     const at::Tensor gradient = tensor_over(rounding.gradient, {count}, scalar_type_of(rounding.dtype), device());
     gradient.copy_(

@@ -1,8 +1,9 @@
 // plugin/cuda_torch_device.h
-// A GPU for LibTorch: its tensors lie in the worker's arena, its kernels run in the worker's compute stream.
+// Connects LibTorch to a GPU: LibTorch's tensors are allocated in the worker's arena, and its
+// kernels run on the worker's compute stream.
 //
-// One in a process: LibTorch's allocator, kernels and settings are the process's. The CudaDevice must outlive it, and
-// all tensors be gone before it ends.
+// There can be only one in a process, because LibTorch's allocator, kernels and settings are
+// global. The CudaDevice must outlive it, and all tensors must be destroyed before it.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,7 @@ namespace rp {
 
 class CudaTorchDevice : public TorchDevice {
  public:
-  // REQUIRES: LibTorch has not taken memory of a GPU yet. Throws rp::Error (kNoResource).
+  // REQUIRES: LibTorch has not allocated memory of a GPU yet. Throws rp::Error (kNoResource).
   CudaTorchDevice(CudaDevice& device, const PluginSettings& settings);
   ~CudaTorchDevice() override;
   CudaTorchDevice(const CudaTorchDevice&) = delete;
@@ -42,8 +43,8 @@ class CudaTorchDevice : public TorchDevice {
 
   CudaDevice& device_;
   std::vector<MirroredMemory> pages_;
-  DeviceMemory partial_sums_;                 // of the largest gradient so far
-  std::int64_t clock_offset_ns_ = INT64_MAX;  // the reading thread's: the least that the host's clock was seen ahead by
+  DeviceMemory partial_sums_;                 // large enough for the largest gradient so far
+  std::int64_t clock_offset_ns_ = INT64_MAX;  // used by the reading thread: minimum of host time minus device time
 };
 
 }  // namespace rp

@@ -1,4 +1,5 @@
-// libroundpipe_cuda.so: GPUs of NVIDIA's as devices of workers (pipeline/torch_worker/device_plugin.h).
+// Exports NVIDIA GPUs as devices of workers, in libroundpipe_cuda.so
+// (pipeline/torch_worker/device_plugin.h).
 #include <cstdlib>
 
 #include "cuda/cuda_device.h"
@@ -9,8 +10,9 @@ namespace rp {
 
 namespace {
 
-// What rp-launch gives a worker (docs/launcher.md), for programs that run without it. When this library is loaded, by a
-// process's first thread: the driver reads it when it starts.
+// Sets the variable that rp-launch sets for a worker (docs/launcher.md), for programs that run
+// without rp-launch. The driver reads it when it starts, so it is set when the first thread of a
+// process loads this library.
 [[maybe_unused]] const bool g_has_variable = setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0) == 0;
 
 class CudaPluginDevice : public PluginDevice {

@@ -21,7 +21,7 @@ bool within(const GpuMemory& memory, const GpuMemory& budget) {
   return largest(memory, budget).total() == budget.total();
 }
 
-// Sums and maxima over neighbouring layers.
+// Computes sums over neighbouring layers.
 class RangeSums {
  public:
   RangeSums(const Costs& costs, std::uint64_t LayerCost::*item) : totals_(1) {
@@ -56,10 +56,10 @@ class RangeMaxima {
   }
 
  private:
-  std::vector<std::vector<std::uint64_t>> levels_;  // element i: of 2^i layers from each on
+  std::vector<std::vector<std::uint64_t>> levels_;  // element i: maxima of 2^i layers, by the first one
 };
 
-// Gives stage_memory() in a time that does not depend on the stage's length.
+// Computes stage_memory() in a time that does not depend on the stage's length.
 class StageMemories {
  public:
   StageMemories(const Costs& costs, RecomputeGrain recompute) : costs_(costs), recompute_(recompute) {}
@@ -96,12 +96,12 @@ class StageMemories {
       largest_saved_{costs_, &LayerCost::saved_bytes};
 };
 
-// How many layers stages may have; the fused one beside the head.
+// The maximum numbers of layers of stages; for the fused stage, without the head.
 struct Lengths {
   int forward = 1, backward = 1, fused = 0;
 };
 
-// Finds budgets for each kind of buffer, and the stages that keep to them.
+// Finds a budget for each kind of buffer, and the longest stages that keep to the budgets.
 class LimitSearch {
  public:
   LimitSearch(const Costs& costs, double capacity, RecomputeGrain recompute, int max_fused_layers, PlanKind kind,
@@ -122,7 +122,7 @@ class LimitSearch {
       for (int Lengths::*kind : {&Lengths::backward, &Lengths::forward, &Lengths::fused}) {
         Lengths longer = lengths;
         ++(longer.*kind);
-        // Stages of equal time have three times as many layers forward as backward.
+        // Forward stages that take as long as backward stages have three times as many layers.
         const int longest_forward = kind_ == PlanKind::kInfer
                                         ? num_body_layers_
                                         : std::min(num_body_layers_, kForwardPerBackward * longer.backward);
@@ -148,7 +148,7 @@ class LimitSearch {
  private:
   [[nodiscard]] GpuMemory stage(int first, int end, StageKind kind) const { return stages_.of({first, end}, kind); }
 
-  // Of any plan whose stages have at most these lengths.
+  // Returns what any plan needs at most whose stages have no more than these lengths.
   [[nodiscard]] GpuMemory budget_of(const Lengths& lengths) const {
     GpuMemory budget = beside_;
     if (kind_ == PlanKind::kFused)
@@ -166,8 +166,8 @@ class LimitSearch {
     return static_cast<double>(budget_of(lengths).total()) <= capacity_;
   }
 
-  // By first layer: the largest end within the budget. The entry of the fused stage's head, or behind the last layer,
-  // says nothing.
+  // Returns the largest end of a stage within the budget, by the stage's first layer. The last
+  // entry (of the head, or after the last layer) has no meaning.
   [[nodiscard]] std::vector<int> ends(StageKind kind, const GpuMemory& budget) const {
     std::vector<int> result;
     for (int first = 0; first < num_body_layers_; ++first) {
@@ -252,9 +252,9 @@ GpuMemory stage_memory(const Costs& costs, LayerRange layers, StageKind kind, Re
   const LayerCost& first = costs[static_cast<std::size_t>(layers.first)];
   const LayerCost& last = costs[static_cast<std::size_t>(layers.end - 1)];
   if (!by_layer) memory.inputs += kInputPlaces * first.input_bytes;
-  if (kind == StageKind::kBackward) memory.inputs += kInputPlaces * last.output_bytes;  // the gradient that comes
-  // Of a microbatch: the activation, or all of them where each layer recomputes from its own; or the gradient that
-  // goes.
+  if (kind == StageKind::kBackward) memory.inputs += kInputPlaces * last.output_bytes;  // the incoming gradient
+  // The outputs of a microbatch. Backward and fused stages: the gradient of the input. Forward
+  // stages: the activation at the end, or with recompute by layer the activations of all layers.
   const std::uint64_t activations = recompute == RecomputeGrain::kLayer ? saved_boundaries : last.output_bytes;
   memory.outputs = kOutputPlaces * (has_backward ? first.input_bytes : activations);
   return memory;

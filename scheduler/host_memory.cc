@@ -10,8 +10,9 @@ namespace {
 
 constexpr std::uint64_t kFp32 = 4;
 
-// Layers whose input lies in the host store: the first ones of stages; where each layer is recomputed by itself, all of
-// those that have a backward stage. Layer 0's are the round's inputs.
+// Returns the layers whose input is kept in the host store: the first layers of stages, and with
+// recompute by layer all layers that have a backward stage. The input of layer 0 is the round's
+// inputs.
 std::set<int> boundaries(const Plan& plan, RecomputeGrain recompute) {
   std::set<int> layers = {plan.fused_start};
   for (const LayerRange& stage : plan.forward) layers.insert(stage.first);
@@ -42,7 +43,8 @@ HostMemory host_memory(const std::vector<LayerCost>& costs, const Plan& plan, co
     of_a_microbatch += bytes;
     if (layer > 0) largest_gradient = std::max(largest_gradient, bytes);
   }
-  // Gradients of boundaries: the one that a stage reads and the one that it makes.
+  // Two gradients of boundaries exist at a time: the one that a stage reads and the one that it
+  // produces.
   if (!plan.backward.empty()) of_a_microbatch += 2 * largest_gradient;
   memory.activations = kRoundsInFlight * static_cast<std::uint64_t>(settings.num_microbatches) * of_a_microbatch;
   return memory;

@@ -1,5 +1,6 @@
 // scheduler/host_memory.h
-// Host memory that a run needs, before anything is allocated: docs/memory.md with figures instead of measurements.
+// Estimates the host memory that a run needs, before anything is allocated. It computes the items
+// that docs/memory.md lists.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +13,10 @@
 namespace rp {
 
 struct HostSettings {
-  std::uint64_t element_bytes = 2;  // of the working copies and gradients; 2: masters in fp32 besides
+  std::uint64_t element_bytes = 2;  // of the working copies and gradients; 2: there are also masters in fp32
   bool asynchronous = false;        // two working copies of what is trained
-  int rounds_per_step = 1;          // several: an fp32 sum for each gradient
-  int num_moments = 2;              // fp32 numbers that the optimizer keeps per parameter
+  int rounds_per_step = 1;          // more than 1: there is an fp32 sum for each gradient
+  int num_moments = 2;              // fp32 numbers that the optimizer keeps for each parameter
   RecomputeGrain recompute = RecomputeGrain::kStage;
   int num_microbatches = 1;  // of a round
 };
@@ -24,15 +25,15 @@ struct HostMemory {
   std::uint64_t weights = 0;
   std::uint64_t gradients = 0;
   std::uint64_t optimizer_state = 0;  // masters, moments, sums
-  // Two rounds in flight, as if each had all of its boundaries' blocks at once: no run needs more. A run needs less, as
-  // blocks of the first round are freed while the second one makes its own: RunResult::peak_activation_bytes of
-  // simulate_run().
+  // For two rounds in flight, as if each had the blocks of all its boundaries at the same time: an
+  // upper bound. A run needs less, since blocks of the first round are freed while the second one
+  // produces its own (see RunResult::peak_activation_bytes of simulate_run()).
   std::uint64_t activations = 0;
 
   [[nodiscard]] std::uint64_t total() const { return weights + gradients + optimizer_state + activations; }
 };
 
-// REQUIRES: the plan is valid for these layers, the head among them.
+// `costs`: by layer, including the head. REQUIRES: the plan is valid for these layers.
 [[nodiscard]] HostMemory host_memory(const std::vector<LayerCost>& costs, const Plan& plan,
                                      const HostSettings& settings);
 

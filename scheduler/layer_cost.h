@@ -1,6 +1,6 @@
 // scheduler/layer_cost.h
-// What a layer costs for one microbatch, in bytes and operations: what times and memory are reckoned from. Filled from
-// a model's shape by model_files/layer_costs.h.
+// The cost of a layer for one microbatch, in bytes and operations. Times and memory are computed
+// from it. model_files/layer_costs.h fills it from a model's shape.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@ namespace rp {
 
 // The work of one pass over one microbatch.
 struct PassCost {
-  double gemm_flops = 0;         // a multiplication and an addition are two
-  double attention_flops = 0;    // of the attention's kernel: scores and weighted values
-  double elementwise_bytes = 0;  // through GPU memory, by everything else
+  double gemm_flops = 0;         // a multiplication and an addition count as two
+  double attention_flops = 0;    // of the attention kernel: scores and weighted values
+  double elementwise_bytes = 0;  // bytes that all other kernels move through GPU memory
 };
 
 struct LayerCost {
@@ -20,16 +20,18 @@ struct LayerCost {
 
   std::uint64_t weight_bytes = 0;    // uploaded for each stage
   std::uint64_t gradient_bytes = 0;  // downloaded by each backward; one gradient for each use of a tied parameter
-  std::uint64_t input_bytes = 0;     // activation of one microbatch at the layer's boundaries
-  std::uint64_t output_bytes = 0;
-  std::uint64_t saved_bytes = 0;              // what a backward needs of its forward, in GPU memory
-  std::uint64_t forward_workspace_bytes = 0;  // besides, at the peak
+  std::uint64_t input_bytes = 0;     // activation of one microbatch in front of the layer
+  std::uint64_t output_bytes = 0;    // activation of one microbatch after the layer
+  std::uint64_t saved_bytes = 0;     // what the backward pass needs from the forward pass, in GPU memory
+  std::uint64_t forward_workspace_bytes = 0;  // in addition to saved_bytes, at the peak
   std::uint64_t backward_workspace_bytes = 0;
 
-  // Elements that lie in the host store for this layer: a tied parameter counts for the first layer that has it.
+  // Elements in the host store for this layer. A tied parameter counts for the first layer that has
+  // it.
   std::uint64_t trained_elements = 0;
   std::uint64_t frozen_elements = 0;
-  // Of gradients, for the fp32 accumulators and sums: those of each use.
+  // Elements of gradients, for the fp32 accumulators and sums. A tied parameter counts for each
+  // use.
   std::uint64_t gradient_elements = 0;
 };
 

@@ -1,5 +1,5 @@
 // scheduler/layer_times.h
-// What the layers of a model take, learnt from its rounds.
+// LayerTimes: the measured times of a model's layers, smoothed over rounds.
 #pragma once
 
 #include <vector>
@@ -8,15 +8,16 @@
 
 namespace rp {
 
-// Over rounds: the first record of each phase is dropped, the second taken, later ones smoothed.
+// Keeps one time for each phase of each layer. The first record is used until the second one
+// replaces it; later records are smoothed.
 class LayerTimes {
  public:
   explicit LayerTimes(int num_layers) : times_(static_cast<std::size_t>(num_layers)) {}
 
-  // Adds what one round measured, by layer. Where a phase of a layer is 0 it did not run.
+  // Adds the measurements of one round, by layer. A phase of a layer that is 0 did not run.
   void add(const std::vector<LayerTiming>& round);
 
-  // How many rounds told of a layer's forward, and of a backward.
+  // The numbers of rounds that measured a forward, and a backward, of any layer.
   [[nodiscard]] int num_forwards() const { return num_forwards_; }
   [[nodiscard]] int num_backwards() const { return num_backwards_; }
 

@@ -10,7 +10,7 @@ namespace rp {
 
 namespace {
 
-// Sums of a cost over contiguous layers.
+// Computes sums of a cost over contiguous layers.
 class Sums {
  public:
   explicit Sums(const std::vector<double>& costs) : totals_(1, 0.0) {
@@ -28,15 +28,15 @@ struct Load {
   explicit Load(const PlanRequest& request);
 
   PlanKind kind;
-  Sums forward;   // a forward stage
-  Sums backward;  // a backward stage: recompute and backward
-  Sums fused;     // forward and backward
+  Sums forward;   // the time of a forward stage
+  Sums backward;  // the time of a backward stage: recompute and backward
+  Sums fused;     // the time of the fused stage: forward and backward
   Sums bytes;
   double max_bytes;
   StageLimits limits;
   int num_layers;
 
-  // `ends`: of the limits.
+  // `ends`: StageLimits::forward or backward.
   [[nodiscard]] bool fits(LayerRange range, const std::vector<int>& ends) const {
     if (range.end - range.first == 1) return true;
     return bytes.of(range) <= max_bytes && (ends.empty() || range.end <= ends[static_cast<std::size_t>(range.first)]);
@@ -46,7 +46,8 @@ struct Load {
   }
 };
 
-// As few ranges of at most `limit` as possible over [0, end), or nothing if a layer alone is longer.
+// Returns as few ranges of at most `limit` as possible over [0, end), or nothing if a single layer
+// exceeds the limit.
 std::optional<std::vector<LayerRange>> pack(const Load& load, const Sums& cost, const std::vector<int>& ends, int end,
                                             double limit) {
   std::vector<LayerRange> ranges;
@@ -62,7 +63,7 @@ std::optional<std::vector<LayerRange>> pack(const Load& load, const Sums& cost, 
   return ranges;
 }
 
-// `num` ranges over [0, end) whose largest cost is as small as possible.
+// Returns at most `num` ranges over [0, end) whose largest cost is as small as possible.
 std::vector<LayerRange> spread(const Load& load, const Sums& cost, const std::vector<int>& ends, int end,
                                std::size_t num) {
   double low = 0;
@@ -106,7 +107,7 @@ std::vector<double> candidates(const std::vector<Load>& loads, double threshold)
         if (load.kind != PlanKind::kInfer) limits.push_back(load.backward.of({first, end}));
       }
     }
-    // The last layer alone is the shortest fused stage.
+    // The shortest fused stage is the last layer alone.
     if (load.kind == PlanKind::kFused) {
       limits.push_back(load.fused.of({load.num_layers - 1, load.num_layers}));
       longest_layer = std::max(longest_layer, limits.back());
@@ -115,7 +116,7 @@ std::vector<double> candidates(const std::vector<Load>& loads, double threshold)
   std::sort(limits.begin(), limits.end());
   limits.erase(std::unique(limits.begin(), limits.end()), limits.end());
   if (threshold > 0) std::erase_if(limits, [&](double limit) { return limit > threshold * longest_layer; });
-  // Every plan of thousands of sums differs little from its neighbours.
+  // With thousands of sums, neighbouring ones lead to nearly the same plan.
   constexpr std::size_t kMax = 400;
   if (limits.size() > kMax) {
     std::vector<double> fewer;
@@ -125,7 +126,8 @@ std::vector<double> candidates(const std::vector<Load>& loads, double threshold)
   return limits;
 }
 
-// The first layer of the longest fused stage within the limit, or nothing if the last layer alone is longer.
+// Returns the first layer of the longest fused stage within the limit, or nothing if the last layer
+// alone exceeds it.
 std::optional<int> fused_start(const Load& load, double limit) {
   int start = load.num_layers;
   while (start > 0 && load.fused.of({start - 1, load.num_layers}) <= limit && load.fits_fused(start - 1)) {
@@ -134,7 +136,8 @@ std::optional<int> fused_start(const Load& load, double limit) {
   return start == load.num_layers ? std::nullopt : std::optional(start);
 }
 
-// The stages of one model under a limit, backward in ascending order, or nothing if a layer alone is longer.
+// Returns the stages of one model under a limit, with backward stages in ascending order, or
+// nothing if a single layer exceeds the limit.
 std::optional<Plan> cut(const Load& load, double limit) {
   Plan plan{.forward = {}, .fused_start = load.num_layers, .backward = {}};
   if (load.kind == PlanKind::kFused) {
@@ -152,7 +155,7 @@ std::optional<Plan> cut(const Load& load, double limit) {
   return plan;
 }
 
-// As little at once as possible.
+// Returns the plan with the shortest stages: one layer each.
 Plan finest(const Load& load) {
   Plan plan{.forward = {}, .fused_start = load.num_layers - (load.kind == PlanKind::kFused ? 1 : 0), .backward = {}};
   for (int layer = 0; layer < plan.fused_start; ++layer) plan.forward.push_back({layer, layer + 1});
@@ -176,7 +179,8 @@ std::vector<Plan> balanced_plans(const std::vector<PlanRequest>& models, int min
       plans.push_back(std::move(*plan));
     }
     const double cost = std::max(num_stages, min_stages) * limit;
-    // Of equal plans the finer one, which fills the workers sooner; one worker gains nothing by cuts.
+    // Of plans of equal cost the one with more stages is taken, since it fills the workers sooner.
+    // One worker gains nothing by more cuts.
     if (plans.size() < loads.size() || (min_stages > 1 ? cost >= best_cost : cost > best_cost)) continue;
     best_cost = cost;
     best = std::move(plans);

@@ -22,14 +22,14 @@ void check_range(const char* part, const LayerRange& range, int num_layers) {
   }
 }
 
-constexpr std::size_t kShortestRun = 3;  // that is written as LENGTHxCOUNT
+constexpr std::size_t kShortestRun = 3;  // the fewest equal stages that are written as LENGTHxCOUNT
 
 struct Run {
   int length = 0;
   std::size_t count = 0;
 };
 
-// Of "2x4".
+// Parses a run such as "2x4".
 std::optional<Run> parse_run(const std::string& word) {
   Run run;
   const char* end = word.data() + word.size();
@@ -40,7 +40,8 @@ std::optional<Run> parse_run(const std::string& word) {
   return run;
 }
 
-// Of forward or backward stages, the first of which begins (or ends) at `layer`.
+// Returns the text of forward or backward stages, the first of which begins (forward) or ends
+// (backward) at `layer`.
 std::string ranges_text(const std::vector<LayerRange>& ranges, int layer, bool backward) {
   std::string text;
   for (std::size_t i = 0; i < ranges.size();) {
@@ -82,7 +83,7 @@ LayerRange parse_range(const std::string& word) {
   return range;
 }
 
-// As ranges_text().
+// Parses what ranges_text() writes; `layer` and `backward` have the same meaning as there.
 std::vector<LayerRange> parse_stages(const std::vector<std::string>& words, int layer, int num_layers, bool backward) {
   std::vector<LayerRange> ranges;
   for (const std::string& word : words) {
@@ -92,7 +93,8 @@ std::vector<LayerRange> parse_stages(const std::vector<std::string>& words, int 
       layer = backward ? ranges.back().first : ranges.back().end;
       continue;
     }
-    // A range before it may be any, and is looked at later.
+    // A range before this run may be anything, since validate_plan() checks it later; so `layer`
+    // may be out of bounds.
     const std::int64_t left = layer < 0 ? 0 : backward ? std::int64_t{layer} : std::int64_t{num_layers} - layer;
     if (left < run->length || run->count > static_cast<std::size_t>(left / run->length)) {
       fail(cat("'", word, "' stands for more layers than the ", std::max<std::int64_t>(left, 0), " that are left ",

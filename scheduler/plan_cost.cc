@@ -10,7 +10,7 @@ namespace rp {
 
 namespace {
 
-// A slot takes as long to simulate as so many more of its tasks.
+// The fixed cost of simulating a slot, in tasks.
 constexpr int kTasksOfASlot = 8;
 
 [[noreturn]] void refuse(const std::string& what) { throw Error(ExitCode::kUsage, what); }

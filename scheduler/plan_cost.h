@@ -1,5 +1,6 @@
 // scheduler/plan_cost.h
-// Plans while they are searched for, and what their simulated step takes.
+// The problem of a search for plans (PlanTask), plans in the form that searches change (Cuts), and
+// the time of their simulated step (PlanCost).
 #pragma once
 
 #include <cstdint>
@@ -11,22 +12,24 @@
 
 namespace rp {
 
-// How long stages may be. Plans count the head as a layer behind the others.
+// The maximum lengths of stages. In these plans the head counts as a layer after the others.
 struct StageLimits {
-  // Element i: the largest end of a stage that begins with layer i; more than i. Empty: no limit.
+  // Element i: the largest end of a stage that begins with layer i; it is more than i. Empty: no
+  // limit.
   std::vector<int> forward{}, backward{};
-  int least_fused_start = 0;  // the fused stage begins there at the earliest
+  int least_fused_start = 0;  // the first layer of the fused stage is at least this one
 };
 
 struct PlanTask {
-  Workload workload;  // its round_microbatches is not read
-  // Microbatches of a round that may be chosen; each divides the step's.
+  Workload workload;  // its round_microbatches is ignored
+  // The choices for the number of microbatches of a round; each divides the step's number.
   std::vector<int> round_choices;
-  bool asynchronous = false;  // the period is to be short, else the makespan
+  bool asynchronous = false;  // true: minimise the period; false: the makespan
   StageLimits limits;
 };
 
-// Ends of the stages, ascending, in forward and backward order of layers alike; the fused stage begins at the last one.
+// The ends of the stages, in ascending order for forward and for backward stages. The fused stage
+// begins at the last end.
 struct Cuts {
   std::vector<int> forward{}, backward{};
   int round_choice = 0;  // index into PlanTask::round_choices
@@ -35,28 +38,29 @@ struct Cuts {
 [[nodiscard]] Plan plan_of(const Cuts& cuts);
 [[nodiscard]] Cuts cuts_of(const Plan& plan, int round_choice);
 
-// How many chained steps are simulated to compare asynchronous plans: from idle GPUs on, or the published figure's (see
-// RoundSimulator::period).
+// How many chained steps are simulated to compare asynchronous plans: a few or more from idle GPUs
+// on (kShort, kLong), or as many as in the published figures (kExact: see RoundSimulator::period).
 enum class Horizon { kShort, kLong, kExact };
 
 class PlanCost {
  public:
-  // Throws rp::Error (kUsage) for a task without GPUs or choices, rounds that do not make a step, limits of another
-  // model.
+  // Throws rp::Error (kUsage) if the task has no GPUs or no choices of rounds, if rounds do not
+  // divide the step, or if the limits are for another model.
   explicit PlanCost(const PlanTask& task);
 
   [[nodiscard]] bool fits(const Cuts& cuts) const;
-  // Makespan, or period of asynchronous steps.
+  // Returns the makespan, or for asynchronous steps the period.
   [[nodiscard]] double step_ms(const Cuts& cuts, Horizon horizon);
-  // See round_schedule.h.
+  // See the functions of the same names in round_schedule.h.
   [[nodiscard]] double busy_ms_per_gpu(const Cuts& cuts);
   [[nodiscard]] double lower_bound_ms(const Cuts& cuts);
-  // Stages in the order of their slots. Valid until the next call.
+  // Returns the stages in the order of their slots. Valid until the next call of stages() or of a
+  // function that takes cuts.
   [[nodiscard]] const std::vector<StageWork>& stages(const Cuts& cuts);
 
-  [[nodiscard]] int num_layers() const { return num_layers_; }  // with the head
+  [[nodiscard]] int num_layers() const { return num_layers_; }  // including the head
   [[nodiscard]] const StageSums& sums() const { return sums_; }
-  // What all simulations have cost so far, in tasks: one stage of one microbatch.
+  // The cost of all simulations so far, in tasks (one stage of one microbatch).
   [[nodiscard]] std::uint64_t num_simulated_tasks() const { return num_tasks_; }
 
  private:
@@ -65,7 +69,7 @@ class PlanCost {
   const int num_layers_;
   const StageSums sums_;
   std::vector<Workload> workloads_;         // by round choice
-  std::vector<RoundSimulator> simulators_;  // likewise
+  std::vector<RoundSimulator> simulators_;  // by round choice
   std::vector<StageWork> stages_;
   std::uint64_t num_tasks_ = 0;
 };

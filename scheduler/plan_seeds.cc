@@ -12,14 +12,16 @@ namespace rp {
 namespace {
 
 constexpr std::size_t kMaxSeeds = 64;
-// Of shapes that are estimated, and of longest times of a stage that the greedy cut tries. Models of 94 layers with 2
-// layers beside the head have fewer, with up to nine choices of rounds; beyond, they are taken at equal distances.
+// The maximum numbers of shapes that are estimated, and of longest times of a stage that the greedy
+// cut tries. Models of 94 layers with 2 layers in addition to the head stay below, with up to nine
+// choices of rounds. Beyond the maximum, shapes and times are sampled at equal distances.
 constexpr std::size_t kMaxShapes = 250'000, kMaxGreedyLimits = 4096;
-constexpr int kMaxStarts = 16;  // of the fused stage, where not all shapes can be looked at
+constexpr int kMaxStarts = 16;  // of the fused stage, if there are too many shapes to estimate all
 
 double at(const std::vector<double>& sums, int layer) { return sums[static_cast<std::size_t>(layer)]; }
 
-// [first, end), or so many of them at equal distances, with the first and the last one.
+// Returns the values of [first, end), or if there are more than `most`, that many at equal
+// distances, including the first and the last.
 std::vector<int> spaced(int first, int end, int most) {
   std::vector<int> values;
   const int count = end - first;
@@ -32,7 +34,8 @@ std::vector<int> spaced(int first, int end, int most) {
   return values;
 }
 
-// Stages over layers [0, end): stage i takes about min(longest, (i + 1) * slope) ms.
+// Returns the ends of stages over layers [0, end), where stage i takes about min(longest, (i + 1) *
+// slope) ms.
 std::vector<int> pack(const std::vector<double>& sums, int end, double longest, double slope) {
   std::vector<int> ends;
   double limit = slope;
@@ -45,13 +48,13 @@ std::vector<int> pack(const std::vector<double>& sums, int end, double longest, 
   return ends;
 }
 
-// Stages over layers [0, end) that take about as long.
+// Returns the ends of `num_stages` stages over layers [0, end) that take about the same time.
 std::vector<int> spread(const std::vector<double>& sums, int end, int num_stages) {
   std::vector<int> ends;
   int cut = 0;
   for (int stage = 0; stage < num_stages; ++stage) {
     const double wanted = at(sums, end) * (stage + 1) / num_stages;
-    const int most = end - (num_stages - 1 - stage);  // one layer for each that follows
+    const int most = end - (num_stages - 1 - stage);  // leaves one layer for each stage that follows
     const auto distance = [&](int layer) { return std::abs(at(sums, layer) - wanted); };
     ++cut;
     while (cut < most && distance(cut + 1) <= distance(cut)) ++cut;
@@ -61,12 +64,13 @@ std::vector<int> spread(const std::vector<double>& sums, int end, int num_stages
   return ends;
 }
 
-// The lengths of some stages that follow each other.
+// Consecutive stages and sums of their times.
 struct Lengths {
   std::vector<int> ends;
   double longest = 0;
   int count = 0;
-  // Element [c][r]: of every c-th one, beginning with stage r. For divisors c of the number of GPUs.
+  // Element [c][r]: the sum over every c-th stage, beginning with stage r. Filled for the divisors
+  // c of the number of GPUs.
   std::vector<std::vector<double>> loads{};
 };
 
@@ -113,7 +117,8 @@ class Seeds {
 
  private:
   [[nodiscard]] int num_choices() const { return static_cast<int>(task_.round_choices.size()); }
-  // Where the fused stage may begin. `shapes_of_a_start`: that would be estimated.
+  // Returns where the fused stage may begin. `shapes_of_a_start`: the number of shapes to estimate
+  // for each.
   [[nodiscard]] std::vector<int> starts(std::size_t shapes_of_a_start) const {
     const int least = task_.limits.least_fused_start, end = cost_.num_layers();
     const bool all = static_cast<std::size_t>(end - least) * shapes_of_a_start <= kMaxShapes;
@@ -127,12 +132,13 @@ class Seeds {
   std::vector<PlanCandidate> seeds_;
 };
 
-// Asynchronous steps have no beginning and no end: stages as even as possible, and GPUs that get the same work. A GPU
-// meets all stages unless their number and that of the GPUs have a common divisor.
+// Asynchronous steps have no beginning and no end, so stages are as even as possible and all GPUs
+// get the same amount of work. Each GPU runs all stages in turn, unless the number of stages and
+// that of the GPUs have a common divisor.
 void Seeds::add_even(std::uint64_t num_tasks) {
   struct Shape {
     double estimate;
-    int start, forward, backward, round_choice;  // start: its place in fused_starts
+    int start, forward, backward, round_choice;  // start: index into fused_starts
   };
   const int num_gpus = task_.workload.num_gpus, num_layers = cost_.num_layers();
   std::vector<Shape> shapes;
@@ -187,7 +193,8 @@ void Seeds::add_even(std::uint64_t num_tasks) {
   }
 }
 
-// A step by itself: the first stages are short, so that all GPUs begin soon, and so are the last ones.
+// For a step by itself: the first stages are short, so that all GPUs begin soon, and so are the
+// last ones, so that all end together.
 void Seeds::add_ramps(std::uint64_t num_tasks) {
   const double flow = (sums_.forward().back() + sums_.backward().back()) / task_.workload.num_gpus;
   struct Shape {
@@ -212,7 +219,7 @@ void Seeds::add_ramps(std::uint64_t num_tasks) {
       }
     }
   }
-  std::shuffle(shapes.begin(), shapes.end(), random_);  // any part of them is a fair choice
+  std::shuffle(shapes.begin(), shapes.end(), random_);  // the first part of them, however long, is a fair sample
   const std::uint64_t until = cost_.num_simulated_tasks() + num_tasks;
   for (const Shape& shape : shapes) {
     if (cost_.num_simulated_tasks() >= until) break;
@@ -222,7 +229,8 @@ void Seeds::add_ramps(std::uint64_t num_tasks) {
   }
 }
 
-// Stages over layers [0, end) of at most `longest` ms, or of one layer, packed from the deep end or the other.
+// Returns the ends of stages over layers [0, end) of at most `longest` ms, or of one layer, packed
+// from the deep end or from the other end.
 std::vector<int> pack_greedily(const std::vector<double>& sums, int end, double longest, bool from_deep_end) {
   std::vector<int> ends;
   if (from_deep_end) {

@@ -14,19 +14,19 @@ namespace {
 constexpr std::uint64_t kFastTasks = 13'500'000, kFastTasksOfManyLayers = 65'000'000;
 constexpr int kManyLayers = 65;
 constexpr std::uint64_t kTournamentTasks = 45'000'000;
-// Only steps of very many tasks come near these: how much a run may simulate beyond what it was given, and how much may
-// go to exact times of seeds.
+// Only steps of very many tasks come near these limits: kMaxBeyond is how much run() may simulate
+// beyond its budget, kExactTasks how much may be spent on exact times of seeds.
 constexpr std::uint64_t kMaxBeyond = 400'000'000, kExactTasks = 200'000'000;
 constexpr std::size_t kField = 8;
 constexpr std::size_t kOfferedSeeds = 3;
-constexpr std::uint64_t kTasksPerRejection = 30;               // that cost as much as to make one
-constexpr double kStartTemperature = 0.02;                     // of the step's time
+constexpr std::uint64_t kTasksPerRejection = 30;               // simulated tasks that cost as much as making one change
+constexpr double kStartTemperature = 0.02;                     // relative to the step's time
 constexpr double kCooling = 0.6, kCoolingAsynchronous = 0.35;  // from turn to turn
 constexpr double kCoolingOfATurn = 0.015;
-constexpr double kAlike = 1.05;        // layers' times, of the shortest one's
-constexpr double kNearlyBest = 1.002;  // so that its exact time is worth knowing
+constexpr double kAlike = 1.05;        // the longest layer's time relative to the shortest one's
+constexpr double kNearlyBest = 1.002;  // a candidate within this factor of the best gets an exact time
 
-// Nearly, as times are that were measured.
+// Allows small differences, since the times may be measured.
 bool layers_are_alike(const std::vector<LayerWork>& layers) {
   const auto [least, most] = std::minmax_element(
       layers.begin(), layers.end(),
@@ -39,7 +39,7 @@ bool layers_are_alike(const std::vector<LayerWork>& layers) {
 PlanChoice fast_plan(const PlanTask& task, std::uint64_t seed) {
   PlanSearch search(task, seed);
   const std::uint64_t num_tasks = task.workload.num_layers() < kManyLayers ? kFastTasks : kFastTasksOfManyLayers;
-  search.run(task.asynchronous ? num_tasks / 5 * 6 : num_tasks);  // whose tasks cost less
+  search.run(task.asynchronous ? num_tasks / 5 * 6 : num_tasks);  // tasks of chained steps cost less
   return search.best();
 }
 
@@ -81,14 +81,14 @@ void PlanSearch::run(std::uint64_t num_tasks) {
   while (effort() < until && !is_perfect()) run_tournament(std::min(kTournamentTasks, until - effort()));
 }
 
-// With as little work as there can be, and no GPU ever waits.
+// The plan has the least possible work (the earliest fused stage), and no GPU ever waits.
 bool PlanSearch::is_perfect() {
   const int fused_start = best_.forward.empty() ? 0 : best_.forward.back();
   return fused_start == task_.limits.least_fused_start && best_ms_ <= cost_.busy_ms_per_gpu(best_) * (1 + 1e-12);
 }
 
-// So that no plan is worse than these. Their exact times are left out where they are too much work: they are among the
-// seeds.
+// Offers the greedy cuts, so that the answer is never worse than they are. Their exact times are
+// skipped where they cost too much; the cuts are among the seeds anyway.
 void PlanSearch::offer_greedy(std::uint64_t exact_until) {
   Cuts cuts = greedy_cuts(cost_.sums(), task_.workload.num_gpus, task_.limits.least_fused_start);
   for (; cuts.round_choice < static_cast<int>(task_.round_choices.size()); ++cuts.round_choice) {
@@ -97,12 +97,14 @@ void PlanSearch::offer_greedy(std::uint64_t exact_until) {
   }
 }
 
-// Several seeds are improved a little, the better half of them more, and so on: which of them leads to the best plan
-// shows early. All turns but the last keep to ramps; where layers differ, all but the last two; where GPUs do, none.
+// Improves several seeds a little, then the better half of them more, and so on, since it shows
+// early which seed leads to the best plan. All turns except the last are restricted to ramps; where
+// layers differ, all except the last two; where GPUs differ, none.
 void PlanSearch::run_tournament(std::uint64_t num_tasks) {
   const Horizon horizon = num_tournaments_++ % 2 == 0 ? Horizon::kShort : Horizon::kLong;
   const bool alike = layers_are_alike(task_.workload.layers);
-  const std::size_t least_of_ramps = !task_.workload.slowness.empty() ? kField + 1 : alike ? 2 : 4;  // field
+  // While the field has at least this many plans, they are restricted to ramps.
+  const std::size_t least_of_ramps = !task_.workload.slowness.empty() ? kField + 1 : alike ? 2 : 4;
   std::vector<PlanCandidate> field;
   while (field.size() < kField) field.push_back(seeds_[next_seed_++ % seeds_.size()]);
   for (std::size_t i = 0; i < field.size(); ++i) {
@@ -180,7 +182,7 @@ bool PlanSearch::mutate_ends(std::vector<int>& ends) {
   const auto begin = [&](int stage) { return stage > 0 ? at(stage - 1) : 0; };
   const auto size = [&](int stage) { return at(stage) - begin(stage); };
   const int kind = draw(10);
-  if (kind < 8) {  // stage b gets layers of stage a: one, or so many that they exchange their sizes
+  if (kind < 8) {  // stage b gets layers of stage a: one, or as many as make them exchange their sizes
     const int a = draw(num_stages);
     const int b = kind < 4 ? a + (draw(2) == 0 ? 1 : -1) : draw(num_stages);
     const int layers = kind < 7 ? 1 : size(a) - (b >= 0 && b < num_stages ? size(b) : 0);
@@ -194,7 +196,7 @@ bool PlanSearch::mutate_ends(std::vector<int>& ends) {
     ends.insert(ends.begin() + stage, begin(stage) + 1 + draw(size(stage) - 1));
     return true;
   }
-  if (stage + 1 == num_stages) return false;  // the last end is where the fused stage begins
+  if (stage + 1 == num_stages) return false;  // the last end is the beginning of the fused stage
   ends.erase(ends.begin() + stage);
   return true;
 }

@@ -1,10 +1,13 @@
 // scheduler/planner.h
-// The plan whose simulated step is the shortest: which layers make a stage, forward and backward, what is fused, and
-// (where that is free) how many microbatches a round has. Design: docs/design/planner.md.
+// Searches for the plan whose simulated step is the shortest: which layers form a stage, forward
+// and backward, which layers are fused with the head, and (if there is a choice) how many
+// microbatches a round has. Design: docs/design/planner.md.
 //
-// A run asks fast_plan() between two rounds (coordinator/run_plans/stage_plans.h), rp-plan both.
+// A run calls fast_plan() between two rounds (coordinator/run_plans/stage_plans.h); rp-plan uses
+// both functions.
 //
-// A search is deterministic: it depends on its input, its seed and the work it is given, not on the clock.
+// A search is deterministic: it depends on its input, its seed and its budget of work, not on the
+// clock.
 #pragma once
 
 #include <chrono>
@@ -21,30 +24,32 @@ namespace rp {
 struct PlanChoice {
   Plan plan;
   int round_microbatches = 0;
-  double step_ms = 0;         // makespan, or period of asynchronous steps
-  double lower_bound_ms = 0;  // for the plan's own work
-  std::uint64_t effort = 0;   // of the search, in simulated tasks: one stage of one microbatch
+  double step_ms = 0;         // makespan, or for asynchronous steps the period
+  double lower_bound_ms = 0;  // for the work of this plan
+  std::uint64_t effort = 0;   // of the search, in simulated tasks (one stage of one microbatch)
 };
 
-// What the runtime can afford between rounds: about 10 ms on one core for models of up to 64 layers, 40 ms for 94;
-// about a second where a step has a million tasks. Throws as PlanCost.
+// Searches as long as the runtime can afford between rounds: about 10 ms on one core for models of
+// up to 64 layers, 40 ms for 94 layers, and about a second where a step has a million tasks. Throws
+// as PlanCost does.
 [[nodiscard]] PlanChoice fast_plan(const PlanTask& task, std::uint64_t seed = 1);
 
-// Searches until `time` is over. Throws as PlanCost.
+// Searches until `time` is over. Throws as PlanCost does.
 [[nodiscard]] PlanChoice thorough_plan(const PlanTask& task, std::chrono::milliseconds time = std::chrono::seconds(5));
 
 class PlanSearch {
  public:
-  // Throws as PlanCost.
+  // Throws as PlanCost does.
   explicit PlanSearch(const PlanTask& task, std::uint64_t seed = 1);
 
-  // Seeds, then improvements of the best of them, until about `num_tasks` tasks (one stage of one microbatch) were
-  // simulated. May be called again: it goes on. Where one plan takes more than that to simulate, it is a few plans.
+  // Builds seeds at the first call and improves the best of them, until about `num_tasks` tasks
+  // (one stage of one microbatch) were simulated. A further call continues the search. Where the
+  // simulation of one plan costs more than `num_tasks`, a few plans are still simulated.
   void run(std::uint64_t num_tasks);
 
-  // REQUIRES: run().
+  // REQUIRES: run() was called.
   [[nodiscard]] PlanChoice best();
-  // True if there is nothing left to find.
+  // True if no plan can be better than the best one so far. REQUIRES: run() was called.
   [[nodiscard]] bool is_perfect();
 
  private:
@@ -56,7 +61,8 @@ class PlanSearch {
   [[nodiscard]] bool move_fused_start(Cuts& cuts);
   void offer(const PlanCandidate& candidate);
   void offer_greedy(std::uint64_t exact_until);
-  // In tasks. Changes that are not simulated count, so that a search ends where nothing can be changed.
+  // In tasks. Changes that are not simulated count too, so that a search ends where nothing can be
+  // changed.
   [[nodiscard]] std::uint64_t effort() const {
     return cost_.num_simulated_tasks() + ramps_.effort_of_changes() + rejected_;
   }
@@ -70,9 +76,9 @@ class PlanSearch {
   std::size_t next_seed_ = 0;
   int num_tournaments_ = 0;
   std::uint64_t rejected_ = 0;
-  std::uint64_t ends_at_ = 0;  // of effort(): run() is over, whatever is left to try
+  std::uint64_t ends_at_ = 0;  // value of effort() at which run() ends, whatever is left to try
   Cuts best_;
-  double best_ms_;  // exact
+  double best_ms_;  // Horizon::kExact
 };
 
 }  // namespace rp

@@ -10,7 +10,7 @@ namespace rp {
 
 namespace {
 
-constexpr std::uint64_t kTasksPerChange = 100;  // that cost as much as to try one
+constexpr std::uint64_t kTasksPerChange = 100;  // simulated tasks that cost as much as trying one change
 constexpr std::size_t kMaxKnown = std::size_t{1} << 14;
 constexpr int kChangesOfATemperature = 32;
 
@@ -135,21 +135,21 @@ bool RampSearch::mutate_lengths(std::size_t side, int kind) {
     set_length(side, b, of_b + 1);
     return true;
   }
-  if (kind < 13) {  // two stages of one
+  if (kind < 13) {  // split one stage into two
     if (of_a < 2) return false;
     const int part = 1 + static_cast<int>(draw(static_cast<std::size_t>(of_a) - 1));
     set_length(side, a, part);
     set_length(side, num_stages, of_a - part);
     return true;
   }
-  if (kind < 16) {  // one stage of two
+  if (kind < 16) {  // join two stages
     if (a == b) return false;
     set_length(side, b, of_a + of_b);
     set_length(side, a, 0);
     return true;
   }
   const auto alike = static_cast<int>(std::count(lengths.begin(), lengths.end(), of_b));
-  if (kind < 18) {  // stage a's layers, one each, to stages that are alike
+  if (kind < 18) {  // distribute the layers of stage a, one to each of several stages of equal length
     if (of_a == of_b || alike < of_a) return false;
     int left = of_a;
     for (std::size_t stage = 0; left > 0; ++stage) {
@@ -160,7 +160,7 @@ bool RampSearch::mutate_lengths(std::size_t side, int kind) {
     set_length(side, a, 0);
     return true;
   }
-  if (of_b < 2) return false;  // a stage of layers, one each, of stages that are alike
+  if (of_b < 2) return false;  // make a stage of layers taken from stages of equal length, one from each
   const int num_layers = 1 + static_cast<int>(draw(static_cast<std::size_t>(alike)));
   int left = num_layers;
   for (std::size_t stage = 0; left > 0; ++stage) {

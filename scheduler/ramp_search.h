@@ -1,7 +1,9 @@
 // scheduler/ramp_search.h
-// Improves plans whose stages grow from layer to layer, forward and backward, as nearly all good ones do. The lengths
-// of its stages are all there is to such a plan, in no order: several change by a few numbers, and a plan that was met
-// before is known by a sum of them. Most are, and are not simulated again.
+// Improves plans whose stages grow from layer to layer, forward and backward ("ramps"), as nearly
+// all good plans do. Such a plan is determined by the lengths of its stages, without their order. A
+// change alters a few numbers, and several changes are made at once. A plan has a key, a sum of one
+// number for each length, by which plans that were simulated before are recognised. Most plans are,
+// and are not simulated again.
 #pragma once
 
 #include <array>
@@ -22,25 +24,28 @@ class RampSearch {
     double temperature = 0;       // ms, at its beginning
     double last_temperature = 0;  // ms, at its end
     Horizon horizon = Horizon::kShort;
-    std::uint64_t num_tasks = 0;           // of effort()
-    std::uint64_t max_tasks = UINT64_MAX;  // of effort(): where one change costs more than num_tasks, it ends there
+    // In simulated tasks, including effort_of_changes(). Annealing takes about `num_tasks`. It stops
+    // at `max_tasks`, which is checked before each change, since one change may exceed `num_tasks`.
+    std::uint64_t num_tasks = 0;
+    std::uint64_t max_tasks = UINT64_MAX;
   };
-  // Anneals from a plan with the stages of `best`, which becomes the best plan on the way if that is better.
+  // Anneals, beginning with the ramp that has the stages of `best`. Sets `best` to the best plan
+  // found if that is shorter.
   void anneal(PlanCandidate& best, const Annealing& how);
 
-  // In simulated tasks, of all changes that were tried.
+  // The cost of all changes that were tried, in simulated tasks.
   [[nodiscard]] std::uint64_t effort_of_changes() const;
 
  private:
   struct Ramp {
-    std::array<std::vector<int>, 2> lengths;  // of forward and of backward stages, in no order
+    std::array<std::vector<int>, 2> lengths;  // of forward and of backward stages, in no particular order
     int round_choice = 0;
-    std::uint64_t key = 0;  // the same for the same plan
+    std::uint64_t key = 0;  // equal for equal lengths
   };
   [[nodiscard]] bool mutate();
   [[nodiscard]] bool mutate_lengths(std::size_t side, int kind);
   [[nodiscard]] bool move_fused_start();
-  void set_length(std::size_t side, std::size_t stage, int length);  // 0: takes the stage out
+  void set_length(std::size_t side, std::size_t stage, int length);  // 0: removes the stage
   void set_round_choice(int choice);
   [[nodiscard]] Ramp ramp_of(const Cuts& cuts);
   [[nodiscard]] const Cuts& cuts_of(const Ramp& ramp);
@@ -49,16 +54,16 @@ class RampSearch {
 
   struct Known {
     std::uint64_t key = 0;
-    double step_ms = 0;  // INFINITY: beyond a limit
+    double step_ms = 0;  // INFINITY: exceeds a limit
   };
 
   PlanCost& cost_;
   const int num_round_choices_, least_fused_start_;
   std::uint64_t random_;
   std::uint64_t num_changes_ = 0;
-  Ramp next_;                                       // changed by mutate()
-  Cuts cuts_;                                       // the last ones made
-  std::vector<int> counts_;                         // of stages by length, while cuts are made
+  Ramp next_;                                       // what mutate() changes
+  Cuts cuts_;                                       // the result of cuts_of()
+  std::vector<int> counts_;                         // number of stages by length, in cuts_of()
   std::array<std::vector<std::uint64_t>, 2> keys_;  // by side and length
   std::vector<Known> known_;
 };

@@ -42,7 +42,7 @@ double busy_ms(const Workload& workload, const std::vector<StageWork>& stages) {
 
 namespace {
 
-// Adds steps one by one, each behind the tasks of the last.
+// Adds steps one by one, each after the tasks of the previous step.
 class Chain {
  public:
   Chain(const Workload& workload, const std::vector<StageWork>& stages) : workload_(workload), stages_(stages) {
@@ -87,7 +87,7 @@ class Chain {
             .recompute = work.kind == TaskKind::kBackward ? work.time.lead * slowness : 0,
             .step = static_cast<int>(ends_.size())};
   }
-  // The tasks that end the step before the last for the layers of a stage.
+  // Returns the last tasks of the step before the last that update the layers of this stage.
   [[nodiscard]] std::vector<int> updates_of(std::size_t stage) const {
     std::vector<int> tasks;
     if (ends_.size() < 3) return tasks;
@@ -99,7 +99,7 @@ class Chain {
     std::vector<std::size_t> updating;
     for (std::size_t stage = 0; stage < stages_.size(); ++stage) {
       LayerRange other = stages_[stage].layers;
-      other.first = std::max(other.first, workload_.first_trained_layer);  // below, nothing is updated
+      other.first = std::max(other.first, workload_.first_trained_layer);  // layers below are not updated
       const LayerRange both{std::max(layers.first, other.first), std::min(layers.end, other.end)};
       if (stages_[stage].kind == TaskKind::kForward || both.end <= both.first) continue;
       updating.push_back(stage);
@@ -111,8 +111,8 @@ class Chain {
   const std::vector<StageWork>& stages_;
   TaskGraph graph_;
   int slot_ = 0;
-  std::vector<std::vector<std::size_t>> updating_stages_;  // by stage: those whose updates its layers have
-  std::vector<std::vector<int>> ends_;                     // by step and stage: its last task
+  std::vector<std::vector<std::size_t>> updating_stages_;  // by stage: the stages that update its layers
+  std::vector<std::vector<int>> ends_;                     // by step and stage: the last task
 };
 
 }  // namespace
@@ -161,7 +161,8 @@ RoundSimulator::RoundSimulator(const Workload& workload)
     updates->resize(static_cast<std::size_t>(workload.num_layers()) + 1);
 }
 
-// `ready(layers)`: when a slot may begin; `done(stage, end)`: of each slot with a backward.
+// `ready(layers)`: returns when a slot may begin. `done(stage, end)`: is called for each slot with
+// a backward.
 template <typename Ready, typename Done>
 void RoundSimulator::step(const std::vector<StageWork>& stages, const Ready& ready, const Done& done) {
   for (int round = 0; round < num_rounds_; ++round) {

@@ -1,11 +1,12 @@
 // scheduler/round_schedule.h
-// RoundPipe's schedule: the stages of a plan as slots, slot i on GPU i mod num_gpus, each for all microbatches of a
-// round.
+// Builds and simulates RoundPipe's schedule: the stages of a plan as slots, slot i on GPU i mod
+// num_gpus, each for all microbatches of a round.
 //
-// Plans here count the head as a layer behind the others; the fused stage has it. A backward stage's recompute runs
-// just before its backward and does not wait for the gradient; layer by layer that is the last one's, since the others'
-// comes when the backward of those behind is done. Where the fused stage's forward does not wait either is for
-// Workload::fused_waits.
+// In these plans the head counts as a layer after the others, and the fused stage has it. The
+// recompute of a backward stage runs just before its backward and does not wait for the gradient.
+// With recompute by layer this holds for the last layer's recompute only, since each of the others
+// runs when the backward of the layers after it has finished. Workload::fused_waits determines
+// whether the fused stage's forward waits for its input.
 #pragma once
 
 #include <algorithm>
@@ -18,14 +19,14 @@
 
 namespace rp {
 
-// The tasks of one stage, all alike.
+// One stage; all its tasks are alike.
 struct StageWork {
   TaskKind kind = TaskKind::kForward;
   LayerRange layers;
   SlotTime time;  // ms
 };
 
-// Makes stages of layers.
+// Computes the work of a stage from its range of layers.
 class StageSums {
  public:
   explicit StageSums(const Workload& workload);
@@ -39,11 +40,12 @@ class StageSums {
     if (kind == TaskKind::kBackward && recompute_ == RecomputeGrain::kLayer) lead = forward_[end] - forward_[end - 1];
     return {.kind = kind, .layers = layers, .time = {.lead = lead, .work = both - lead}};
   }
-  // Of a backward stage: those that have a backward. None if there are none.
+  // Returns those layers of a backward stage that have a backward; an empty range if there are
+  // none.
   [[nodiscard]] LayerRange backward_part(const LayerRange& layers) const {
     return {std::max(layers.first, std::min(first_trained_layer_, layers.end)), layers.end};
   }
-  // Element i: of layers [0, i), in ms; backward with recompute.
+  // Element i: the sum over layers [0, i), in ms; backward() includes the recompute.
   [[nodiscard]] const std::vector<double>& forward() const { return forward_; }
   [[nodiscard]] const std::vector<double>& backward() const { return backward_; }
 
@@ -54,41 +56,47 @@ class StageSums {
   std::vector<double> forward_, backward_;
 };
 
-// In the order of the slots of a round; backward stages without the layers that have no backward, and none of these
-// alone. REQUIRES: a plan with a fused stage, for num_layers() + 1 layers.
+// Returns the stages in the order of a round's slots. Backward stages are without the layers that
+// have no backward; a stage of such layers alone is left out. REQUIRES: a plan with a fused stage,
+// for num_layers() + 1 layers.
 [[nodiscard]] std::vector<StageWork> stage_works(const Workload& workload, const Plan& plan);
 
-// What a step takes on one GPU of slowness 1, in ms.
+// Returns the time that a step computes on one GPU of slowness 1, in ms.
 [[nodiscard]] double busy_ms(const Workload& workload, const std::vector<StageWork>& stages);
 
-// How long each GPU computes in a step if all end at once, by how fast they are, in ms.
+// Returns how long each GPU computes in a step if the work is divided by their speed, so that all
+// end together, in ms.
 [[nodiscard]] double busy_ms_per_gpu(const Workload& workload, const std::vector<StageWork>& stages);
 
-// No step of these stages is shorter: busy_ms_per_gpu(), and what one microbatch goes through. In ms. `asynchronous`: a
-// layer waits for its update by the step before the last, so two steps take at least as long as a microbatch from the
-// first stage on that is trained.
+// Returns a lower bound of a step of these stages, in ms: the maximum of busy_ms_per_gpu() and the
+// time of one microbatch through all stages. `asynchronous`: a layer waits for its update by the
+// step before the last, so two steps take at least as long as one microbatch from the first trained
+// stage to the end.
 [[nodiscard]] double lower_bound_ms(const Workload& workload, const std::vector<StageWork>& stages,
                                     bool asynchronous = false);
 
-// One step as a graph, for its timeline.
+// Returns one step as a graph, for its timeline.
 [[nodiscard]] TaskGraph round_schedule(const Workload& workload, const std::vector<StageWork>& stages);
 
-// Asynchronous steps that follow each other without a flush, as in RoundSimulator::period().
+// Returns asynchronous steps that follow each other without a flush, as in
+// RoundSimulator::period().
 [[nodiscard]] TaskGraph chained_schedule(const Workload& workload, const std::vector<StageWork>& stages, int num_steps);
 
-// The same without a graph, for searches: a slot as a whole waits for the one before it and for its GPU. Times in ms.
+// Simulates the schedule without a graph, for searches. A slot waits for the slot before it and for
+// its GPU. Times are in ms.
 class RoundSimulator {
  public:
   explicit RoundSimulator(const Workload& workload);
 
-  // From idle GPUs to the end of a step's last task.
+  // Returns the time from idle GPUs to the end of a step's last task.
   [[nodiscard]] double makespan(const std::vector<StageWork>& stages);
 
-  // The time from step to step of chained asynchronous steps: each GPU takes its next task without a flush, and a layer
-  // of step k waits until all of step k - 2 that uses the layer is done. Mean over the steps after 40, by the end of
-  // the GPU that ends last: 160 of them, or as many more as it takes until each stage has been on the same GPU again.
+  // Returns the time from step to step of chained asynchronous steps. Each GPU starts its next task
+  // without a flush, and a layer in step k waits until all slots of step k - 2 that use the layer
+  // have ended. The result is the mean over the steps after step 40, by the end of the GPU that
+  // ends last: over 160 steps, or more until each stage has been on the same GPU again.
   [[nodiscard]] double period(const std::vector<StageWork>& stages);
-  // The same over the steps after `from`, to the end of `to`.
+  // Returns the mean over the steps after `from` until the end of `to`.
   [[nodiscard]] double period(const std::vector<StageWork>& stages, int from, int to);
 
  private:
@@ -99,7 +107,8 @@ class RoundSimulator {
   int num_gpus_;
   int num_rounds_;
   int first_trained_layer_;
-  // When a layer's update is there, of the step before the last, the last, and the present one.
+  // By layer: the time at which its update is available, of the step before the last, the last, and
+  // the present one.
   std::vector<double> before_, last_, present_;
 };
 

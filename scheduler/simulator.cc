@@ -19,7 +19,8 @@ class Simulation {
   }
 
   Timeline run() {
-    // A task that is done may be what any GPU waits for: turns until nothing moves any more.
+    // Any GPU may wait for a task that has just ended, so all GPUs are visited in turn until no GPU
+    // moves any more.
     bool moved = true;
     while (moved) {
       moved = false;
@@ -41,7 +42,7 @@ class Simulation {
   }
 
  private:
-  // When an input arrives; kNotYet if its task is not done.
+  // Returns when an input arrives; kNotYet if its task has not ended.
   [[nodiscard]] double arrival(int input, int gpu) const {
     const auto index = static_cast<std::size_t>(input);
     const double end = timeline_.end[index];
@@ -72,7 +73,7 @@ class Simulation {
 
   const TaskGraph& graph_;
   Timeline timeline_;
-  std::vector<std::size_t> next_;  // by GPU: into its order
+  std::vector<std::size_t> next_;  // by GPU: index into its order
   std::vector<double> free_;       // by GPU
 };
 

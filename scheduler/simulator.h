@@ -1,6 +1,6 @@
 // scheduler/simulator.h
-// When the tasks of a schedule run: each GPU runs its tasks one after the other, in an order that is given, each as
-// soon as what it depends on is there. Virtual time; pure functions.
+// Computes when the tasks of a schedule run. Each GPU runs its tasks one after the other in a given
+// order, each as soon as its inputs have arrived. Virtual time; pure functions.
 #pragma once
 
 #include <cstdint>
@@ -16,26 +16,27 @@ struct SimulatedTask {
   TaskKind kind = TaskKind::kForward;
   int stage = 0;
   int microbatch = 0;  // of the step
-  double lead = 0;     // ms at its beginning that need no input, as a recompute before its gradient is there
-  double work = 0;     // ms after that
-  // Tasks whose output it needs, -1: none. From another GPU it arrives a hop later.
+  double lead = 0;     // ms at its beginning that need no input, such as a recompute before the gradient has arrived
+  double work = 0;     // ms after the lead
+  // Tasks whose output this task needs; -1: none. From another GPU the output arrives a hop later.
   int input = -1;
   int other_input = -1;
-  // For what is drawn.
-  double recompute = 0;  // ms at its beginning, of `lead` and `work`
-  int step = 0;          // of a chain of steps, from 1
-  // Tasks that have to be over before it begins, its `lead` too, wherever they ran.
+  // For drawing only.
+  double recompute = 0;  // ms at its beginning, part of `lead` and `work`
+  int step = 0;          // in a chain of steps, from 1
+  // Tasks that must have ended before this task begins, including its `lead`, on any GPU and
+  // without a hop.
   std::vector<int> after{};
 };
 
 struct TaskGraph {
   std::vector<SimulatedTask> tasks;
-  std::vector<std::vector<int>> order;  // of tasks, by GPU; each task once
+  std::vector<std::vector<int>> order;  // task numbers by GPU; each task once
   double hop = 0;                       // ms
 
-  // Adds a task behind the others of its GPU. Returns its number.
+  // Adds a task as the last one of its GPU. Returns its number.
   int append(const SimulatedTask& task);
-  // Adds a task without a place in the order.
+  // Adds a task without a place in the order. Returns its number.
   int add(const SimulatedTask& task);
 };
 
@@ -49,8 +50,8 @@ struct Timeline {
   [[nodiscard]] double bubble(int num_gpus) const { return 1 - busy / (num_gpus * makespan); }
 };
 
-// A task starts at max(its GPU is free and `after` is over + lead, its inputs are there) - lead. Throws rp::Error
-// (kUsage) if the orders wait for each other.
+// Simulates the graph. A task starts at max(its GPU is free and all of `after` have ended + lead,
+// its inputs have arrived) - lead. Throws rp::Error (kUsage) if the orders wait for each other.
 [[nodiscard]] Timeline simulate(const TaskGraph& graph);
 
 }  // namespace rp

@@ -1,11 +1,12 @@
 // scheduler/slot_clock.h
-// When slots end that follow each other on workers in turn: a microbatch of a slot waits for the one before it on its
-// worker, and for the same microbatch of the slot before. Virtual time, in any unit.
+// Computes when consecutive slots end that run on the workers in turn. A microbatch of a slot waits
+// for the microbatch before it on its worker, and for the same microbatch of the slot before. Times
+// are virtual, in any unit.
 //
-// The microbatches of a slot take the same time, so the times at which they arrive at the next slot are convex: no gap
-// is shorter than the one before (by induction over the slots). So a microbatch waits either for its own arrival, or
-// the worker has not waited since the first one: no value is carried from microbatch to microbatch, and the loop can be
-// vectorised.
+// The microbatches of a slot all take the same time, so the times at which they arrive at the next
+// slot are convex: no gap is shorter than the one before (by induction over the slots). So a
+// microbatch either waits for its own arrival, or the worker has not waited since the first
+// microbatch. No value is carried from microbatch to microbatch, and the loop can be vectorised.
 #pragma once
 
 #include <algorithm>
@@ -15,16 +16,17 @@
 
 namespace rp {
 
-// What a slot takes for one microbatch.
+// The time that a slot needs for one microbatch.
 struct SlotTime {
-  double lead = 0;  // that needs no output of the slot before, as a recompute
-  double work = 0;  // after that
+  double lead = 0;  // at the beginning, without output of the slot before, such as a recompute
+  double work = 0;  // after the lead
 };
 
 class SlotClock {
  public:
-  // `hop`: from the end of a microbatch to its beginning in the next slot, at the earliest. `slowness`: by worker, what
-  // a slot's times are multiplied with; empty: 1 for all.
+  // `hop`: the minimum time from the end of a microbatch to its beginning in the next slot.
+  // `slowness`: by worker, the factor by which the times of a slot are multiplied; empty: 1 for
+  // all.
   SlotClock(int num_workers, int num_microbatches, double hop, std::vector<double> slowness = {})
       : hop_(hop),
         slowness_(std::move(slowness)),
@@ -33,15 +35,15 @@ class SlotClock {
     slowness_.resize(free_.size(), 1.0);
   }
 
-  // Back to 0 and the first worker.
+  // Goes back to time 0 and the first worker.
   void restart() {
     std::fill(free_.begin(), free_.end(), 0.0);
     next_worker_ = 0;
   }
-  // The next slot has its inputs: it is the first of a round.
+  // Marks the next slot as the first of a round: its inputs are already there.
   void begin_round() { std::fill(ends_.begin(), ends_.end(), -hop_); }
 
-  // Runs the next slot, not before `ready`. Returns its end.
+  // Runs the next slot, which begins at `ready` at the earliest. Returns its end.
   double run(const SlotTime& time, double ready) {
     const double slowness = slowness_[next_worker_];
     const double work = time.work * slowness, period = time.lead * slowness + work;
@@ -58,9 +60,9 @@ class SlotClock {
     return ends_.back();
   }
 
-  // When the microbatches of the last slot end.
+  // The ends of the microbatches of the last slot.
   [[nodiscard]] const std::vector<double>& ends() const { return ends_; }
-  // Of the worker that ends last.
+  // The end of the worker that ends last.
   [[nodiscard]] double end() const { return *std::max_element(free_.begin(), free_.end()); }
 
  private:

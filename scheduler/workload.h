@@ -1,6 +1,6 @@
 // scheduler/workload.h
-// What a schedule is simulated for: how long the layers of a model take, and on how many GPUs. Times in ms, for one
-// microbatch on one GPU.
+// Workload: the input of a simulated schedule. It says how long the layers of a model take and how
+// many GPUs there are. Times are in ms, for one microbatch on one GPU.
 #pragma once
 
 #include <vector>
@@ -17,17 +17,17 @@ struct LayerWork {
 struct Workload {
   int num_gpus = 1;
   int num_microbatches = 1;    // of a step
-  int round_microbatches = 1;  // RoundPipe: of a round; divides num_microbatches
-  double hop = 0;              // from the end of a task to the start of the next on another GPU
+  int round_microbatches = 1;  // RoundPipe only: of a round; divides num_microbatches
+  double hop = 0;              // ms from the end of a task to the start of the next one on another GPU
   std::vector<LayerWork> layers;
-  // By GPU: what its times are multiplied with; empty: 1 for all.
+  // By GPU: the factor by which its times are multiplied; empty: 1 for all.
   std::vector<double> slowness{};
-  LayerWork head;               // LM head and loss: behind the last layer, never recomputed
-  int first_trained_layer = 0;  // RoundPipe: no gradient goes below, and no recompute
-  // RoundPipe: the fused stage's forward begins when its input is there. In the published simulations it does not wait,
-  // as if it were a recompute.
+  LayerWork head;               // LM head and loss: after the last layer, never recomputed
+  int first_trained_layer = 0;  // RoundPipe only: layers below have no backward and no recompute
+  // RoundPipe only: true if the fused stage's forward begins when its input has arrived. In the
+  // published simulations it does not wait, as if it were a recompute.
   bool fused_waits = true;
-  RecomputeGrain recompute = RecomputeGrain::kStage;  // RoundPipe
+  RecomputeGrain recompute = RecomputeGrain::kStage;  // RoundPipe only
 
   [[nodiscard]] double slowness_of(int gpu) const {
     return slowness.empty() ? 1 : slowness[static_cast<std::size_t>(gpu)];

@@ -47,7 +47,8 @@ def read_features(page: Path) -> list[Feature]:
 
 
 def read_results(files: list[Path]) -> dict[str, list[bool]]:
-    """By the name of a test, and by that without its parameters: whether it passed, wherever it is listed."""
+    """Returns for each test, by its name with and without parameters, whether it passed, in each
+    file that lists it."""
     results: dict[str, list[bool]] = {}
     for file in files:
         for case in xml.etree.ElementTree.parse(file).getroot().iter("testcase"):

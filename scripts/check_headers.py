@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Fails on what is declared in a public header without a comment. The rule: docs/design/build.md, "Public headers".
+"""Fails if a public header has a declaration without a comment. The rule: docs/design/build.md, "Public headers".
 
     scripts/check_headers.py include/roundpipe
 
-Prints FILE:LINE: what is missing; exit code 1 if something is, 64 if a header cannot be read.
+Prints FILE:LINE: what is missing, for each finding. Exit code 1 if there is one, 64 if a header cannot be read.
 """
 
 import re
@@ -35,22 +35,22 @@ class Token:
 class Declaration:
     kind: str
     names: list[str]
-    first: int  # line
+    first: int  # line number
     last: int
-    head_last: int  # the line on which the part before a body ends
+    head_last: int  # the line number at which the part before a body ends
     exempt: bool = False
     members: list["Declaration"] = field(default_factory=list)
 
 
 class Comments:
-    """What stands in comments, by line: on lines of their own, and behind code."""
+    """Comments by line number: those on lines of their own, and those after code."""
 
     def __init__(self):
         self.own: dict[int, str] = {}
         self.behind: dict[int, str] = {}
 
     def above(self, line: int) -> str:
-        """The block of comment lines that ends directly above."""
+        """Returns the block of comment lines that ends directly above the line."""
         lines = []
         while line - 1 in self.own:
             line -= 1
@@ -76,7 +76,8 @@ def read_tokens(text: str) -> tuple[list[Token], Comments]:
 
 
 def end_of_group(tokens: list[Token], i: int) -> int:
-    """The place behind the bracket that closes the one at i. Inside angle brackets only brackets count."""
+    """Returns the index after the bracket that closes the one at i. Inside angle brackets, only
+    brackets are matched."""
     stack = [CLOSING[tokens[i].text]]
     while stack:
         i += 1
@@ -93,8 +94,9 @@ def end_of_group(tokens: list[Token], i: int) -> int:
 
 
 def end_of_head(tokens: list[Token], i: int, end: int) -> tuple[int, list[Token]]:
-    """Goes from the start of a declaration to its `;` or to the `{` of its body. Returns that place, and what stands at the
-    top level: a group in brackets is one token, as "(" for a parameter list."""
+    """Finds the `;` that ends the declaration starting at i, or the `{` of its body. Returns its
+    index, and the tokens at the top level; a group in brackets is one token, e.g. "(" for a
+    parameter list."""
     top: list[Token] = []
     while i < end and tokens[i].text != ";":
         text, before = tokens[i].text, top[-1].text if top else ""
@@ -112,19 +114,19 @@ def end_of_head(tokens: list[Token], i: int, end: int) -> tuple[int, list[Token]
 
 
 def is_initializer(top: list[Token]) -> bool:
-    """Whether a `{` after these tokens begins a value and not a body."""
+    """Returns whether a `{` after these tokens begins a value, and not a body."""
     texts = [token.text for token in top]
     if any(word in texts for word in (*TYPES, "namespace")) and "(" not in texts and "=" not in texts:
         return False
     if "=" in texts or "requires" in texts[-2:] or "(" not in texts:
         return True
-    # A list of member initializers: `: a(1), b{2} {` where a body follows `)` or `}`.
+    # In a list of member initializers, `: a(1), b{2} {`, a body follows `)` or `}`.
     after_parameters = texts[texts.index("(") + 1:]
     return ":" in after_parameters and texts[-1] not in "({"
 
 
 def without_template(top: list[Token]) -> list[Token]:
-    """Without `template <...>` in front and attributes."""
+    """Removes a leading `template <...>`, and attributes."""
     result = [token for token in top if token.text != "["]
     while len(result) > 1 and result[0].text == "template":
         result = result[2:]
@@ -132,7 +134,7 @@ def without_template(top: list[Token]) -> list[Token]:
 
 
 def read_scope(tokens: list[Token], i: int, end: int, owner: str, public: bool) -> list[Declaration]:
-    """The declarations between i and end; of a class (`owner` is its name then) the public ones."""
+    """Returns the declarations between i and end. In a class (then `owner` is its name), only the public ones."""
     result = []
     while i < end:
         if tokens[i].text == ";":
@@ -151,7 +153,7 @@ def read_scope(tokens: list[Token], i: int, end: int, owner: str, public: bool) 
         after = end_of_group(tokens, i) if body else i + 1
         declaration = None
         if body and "namespace" in texts:
-            # Not for users: internal, and what has no name.
+            # Namespaces that are internal or have no name are not for users.
             if texts[-1] not in ("internal", "namespace"):
                 result += read_scope(tokens, i + 1, after - 1, "", True)
         elif is_type and body:
@@ -190,7 +192,7 @@ def enumerators(tokens: list[Token], i: int, end: int) -> list[Declaration]:
 
 
 def plain_declaration(texts: list[str], owner: str, first: int, last: int, head_last: int) -> Declaration | None:
-    """A function, a variable, a field or an alias; None for what declares nothing."""
+    """Returns a function, a variable, a field or an alias; None if nothing is declared."""
     if texts[0] in ("friend", "static_assert", "extern") or (texts[0] == "using" and "=" not in texts):
         return None
     if texts[0] == "using":
@@ -217,7 +219,7 @@ def names_it(comment: str, name: str) -> bool:
 
 
 def undocumented(declarations: list[Declaration], comments: Comments, type_comment: str):
-    """Gives (declaration, name) for each that has no comment."""
+    """Yields (declaration, name) for each name that has no comment."""
     shared, covered, previous = "", set(), None
     for declaration in declarations:
         above = comments.above(declaration.first)

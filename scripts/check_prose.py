@@ -3,8 +3,8 @@
 
     scripts/check_prose.py [--count] [FOLDER]
 
-Prints FILE:LINE: what to write instead, for each word, and for each header whose comment begins with "What", "Of", "How" or "Whether" where
-it should say what the type is or does. --count: the number of findings in each top-level folder instead. Exit code 1 if there is a finding.
+Prints FILE:LINE: and the replacement, for each such word, and for each header whose comment begins with "What", "Of", "How" or "Whether" instead
+of saying what the type is or does. --count: prints the number of findings in each top-level folder instead. Exit code 1 if there is a finding.
 """
 
 import argparse
@@ -14,7 +14,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-# Words, and what to write instead. They are looked for in comments and string literals of sources, and in documents outside of code.
+# Words and their replacements. The words are searched for in comments and string literals of
+# sources, and in documents outside of code.
 WORDS = {
     r"told": "reported, or what the sender does",
     r"nobody": "no thread, no process, no caller",
@@ -37,7 +38,7 @@ def files_of(root: Path) -> list[Path]:
 
 
 def texts_of(path: Path):
-    """Lines of prose: (line number, text)."""
+    """Yields lines of prose: (line number, text)."""
     in_fence = False
     for number, line in enumerate(path.read_text().splitlines(), 1):
         if path.suffix == ".md":

@@ -4,8 +4,9 @@
     scripts/check_rooms.py [--write] [FOLDER]
 
 Prints a line for each fault: an include from a room that is not declared, a declared room that no source includes from, a room that uses a
-later one, two types of one name in headers of one namespace, sources outside all rooms, a folder of more than 35 sources, a room without a README.md of at most 40 lines that lists the rooms it
-may use, and docs/rooms.md or docs/rooms.svg that do not show the rooms as they are. --write makes these two files and the READMEs' lists. FOLDER: the project's (default: this script's).
+later one, two types of one name in headers of one namespace, sources outside all rooms, a folder of more than 35 sources, a room without a
+README.md of at most 40 lines that lists the rooms it may use, and docs/rooms.md or docs/rooms.svg that are out of date. --write updates these
+two files and the lists in the READMEs. FOLDER: the project's folder (default: that of this script).
 Exit code 1 if there is a fault, 64 if cmake/Rooms.cmake cannot be read.
 """
 
@@ -24,7 +25,7 @@ MAX_README_LINES = 40
 SOURCE = {".cc", ".h", ".cu", ".cuh"}
 PUBLIC = "include/roundpipe"  # every room may use it
 MAY_USE = re.compile(r"^May use: ([^.]*)\.", re.MULTILINE)
-OTHERS = ("tests", "benchmarks", "examples")  # folders whose sources are in no room; their sizes are bounded too
+OTHERS = ("tests", "benchmarks", "examples")  # folders whose sources are in no room; their sizes are limited too
 NO_SOURCES = ("build", "docs", "scripts", "tools", "cmake")
 
 
@@ -38,7 +39,7 @@ class Room:
     uses: list[str]
     sees_libtorch: bool
     sources: list[Path] = field(default_factory=list)
-    arrows: dict[str, int] = field(default_factory=Counter)  # to a room: how many of the sources include from it
+    arrows: dict[str, int] = field(default_factory=Counter)  # by room: how many of the sources include from it
 
     @property
     def part(self) -> str:
@@ -57,7 +58,7 @@ def read_rooms(path: Path) -> list[Room]:
 
 
 def folders_with_sources(root: Path) -> dict[str, list[Path]]:
-    """Sources by folder, of the whole tree."""
+    """Returns the sources of the whole tree by folder."""
     found = defaultdict(list)
     for folder, below, names in os.walk(root):
         top = Path(folder) == root
@@ -69,7 +70,8 @@ def folders_with_sources(root: Path) -> dict[str, list[Path]]:
 
 
 def assign_sources(rooms: list[Room], folders: dict[str, list[Path]]) -> list[str]:
-    """Gives each room the sources of its folder, and of those below it that are no rooms. Returns faults."""
+    """Assigns to each room the sources of its folder, and of the folders below it that are not
+    rooms. Returns faults."""
     faults = []
     by_name = {room.name: room for room in rooms}
     public = Room(PUBLIC, [], False)
@@ -115,7 +117,8 @@ def find_arrows(rooms: list[Room]) -> list[str]:
 
 
 def find_equal_names(rooms: list[Room], root: Path) -> list[str]:
-    """Two types of one name in one namespace break the one-definition rule as soon as a program has both, and no linker says so."""
+    """Finds types that have the same name in one namespace. They break the one-definition rule once
+    a program contains both, and no linker reports it."""
     places = defaultdict(list)
     for room in rooms:
         for source in (path for path in room.sources if path.suffix in (".h", ".cuh")):
@@ -168,7 +171,7 @@ def check_declarations(rooms: list[Room], root: Path) -> list[str]:
 
 
 def purpose(room: Room, root: Path) -> str:
-    """The first paragraph of the room's README."""
+    """Returns the first paragraph of the room's README."""
     readme = root / room.name / "README.md"
     paragraphs = readme.read_text().split("\n\n") if readme.is_file() else []
     return " ".join(paragraphs[1].split()) if len(paragraphs) > 1 else ""

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Fuzzes readers of bytes from outside with libFuzzer, under the address and undefined-behaviour sanitizers, in build/fuzz: docs/design/fuzzing.md.
-#   scripts/fuzz.sh TARGET|all [--runs N] [OPTION...]      N inputs a target (default: 1000000); options of libFuzzer, as -jobs=2
-# Exit code 0 only if every input of every target was answered within 1 s and 1 GiB. Inputs that were not lie in build/fuzz/failures; what
-# libFuzzer found to go on from next time, in build/fuzz/corpus.
+# Fuzzes readers of untrusted bytes with libFuzzer, under the address and undefined-behaviour sanitizers, in build/fuzz: docs/design/fuzzing.md.
+#   scripts/fuzz.sh TARGET|all [--runs N] [OPTION...]      N inputs per target (default: 1000000); options of libFuzzer, e.g. -jobs=2
+# Exit code 0 only if every input of every target was processed within 1 s and 1 GiB. Inputs that were not are stored in build/fuzz/failures.
+# The inputs that libFuzzer will start from next time are stored in build/fuzz/corpus.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -34,9 +34,9 @@ cmake --preset fuzz -Wno-dev >build/fuzz-configure.log 2>&1 || {
 }
 cmake --build build/fuzz --target "${all[@]/#/fuzz_}"
 
-# A finding of either ends the input's process.
+# A finding of either sanitizer ends the process.
 export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 ASAN_OPTIONS=allocator_may_return_null=0:malloc_context_size=2:quarantine_size_mb=16
-# The inputs' files: in memory where it can be.
+# Temporary files of inputs are kept in memory if possible.
 [[ -w /dev/shm ]] && export TMPDIR=/dev/shm
 failed=()
 for name in "${all[@]}"; do

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Builds the programs for one kind of GPU and collects what scripts/gpu-check.sh needs on a machine that has a GPU, CUDA and
-# LibTorch (Python's torch), and nothing of ours, in build/gpu-bundle/: docs/gpu-check.md.
+# Builds the programs for one kind of GPU, and collects in build/gpu-bundle/ what scripts/gpu-check.sh needs on a machine that has a GPU, CUDA
+# and LibTorch (Python's torch), but nothing of this project: docs/gpu-check.md.
 #   scripts/gpu-bundle.sh [--parts "kernels bits"] [--architectures 90] [--build build/gpu] [--wheels DIR]
-# Parts: only what these need travels (tools/gpu_check/parts.py). Architectures as CMake names them: 89, "80;90". DIR: wheels of the
-# Python package roundpipe and of what it needs.
-# Exit code 0: it is there and smaller than 64 MiB.
+# Parts: the bundle contains only what these need (tools/gpu_check/parts.py). Architectures as CMake names them: 89, "80;90". DIR: wheels of
+# the Python package roundpipe and of the packages that it needs.
+# Exit code 0: the bundle exists and is smaller than 64 MiB.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 architectures=90
@@ -15,8 +15,8 @@ parts=()
 most_kib=$((64 * 1024))
 
 libraries=(libroundpipe.so libroundpipe_cuda.so)
-made=()     # the programs, where they were built
-carried=()  # of the libraries, those that the programs need
+made=()     # paths of the built programs
+carried=()  # those of `libraries` that the programs need
 files=(scripts/gpu-check.sh tools/gpu_check tools/gpu_status.py tools/make_random_model.py tools/token_file.py tests/parity/families.py)
 
 fail() {
@@ -41,14 +41,15 @@ mapfile -t programs <<<"$wanted"
 wanted=$(needs files "${parts[@]}")
 mapfile -t needed_files <<<"$wanted"
 
-# A folder that was built before goes on with its own settings, whatever happens here.
+# A build folder that existed before keeps its own settings, whatever happens here.
 keep_settings() {
   [[ -f $build/CMakeCache.txt ]] || return 0
   cp -p "$build/CMakeCache.txt" "$build/CMakeCache.txt.before"
   trap 'mv "$build/CMakeCache.txt.before" "$build/CMakeCache.txt" && cmake -B "$build" -Wno-dev >/dev/null' EXIT
 }
 
-# Machine code for these cards only: what others would need makes most of a build's size.
+# Compiles machine code for these cards only, because code for other cards would account for most of
+# a build's size.
 compile() {
   local real=() each
   for each in ${architectures//;/ }; do real+=("$each-real"); done
@@ -56,7 +57,7 @@ compile() {
   list=$(IFS=';'; echo "${real[*]}")
   cmake --preset release -B "$build" -DRP_CUDA=ON -DRP_CUDA_ARCHITECTURES="$list" -Wno-dev >/dev/null
   cmake --build "$build" --target "${programs[@]}"
-  # The plug-in is loaded by programs that are linked to the library beside it, and by nothing else.
+  # The plug-in is loaded only by programs that are linked to the library next to it.
   mapfile -t made < <(built "${programs[@]}")
   if [[ $(readelf -d "${made[@]}") == *"[libroundpipe.so"* ]]; then
     cmake --build "$build" --target roundpipe_cuda
@@ -64,7 +65,7 @@ compile() {
   fi
 }
 
-# Where these programs were built.
+# Prints the paths of these built programs.
 built() {
   local each file
   for each in "$@"; do
@@ -72,7 +73,8 @@ built() {
   done
 }
 
-# Libraries that a file needs and that its machine may lack: not those of LibTorch, of CUDA, of C and of C++, nor OpenSSL, which Python there has and may want newer.
+# Prints the libraries that a file needs and that the target machine may lack. Omits those of LibTorch, CUDA, C and C++, and OpenSSL, which the
+# machine's Python has and may need in a newer version.
 needed_by() {
   ldd "$1" | awk '$3 ~ /^\// { print $3 }' |
     { grep -vE '/(torch/lib|nvidia|cuda[^/]*)/|/lib(c|crypto|m|dl|rt|pthread|resolv|util|stdc\+\+|gcc_s|cuda|cudart|nvidia-ml)\.so|/libroundpipe' || true; }
@@ -84,7 +86,7 @@ collect() {
   local each
   install -m 755 "${made[@]}" "$bundle/bin/"
   for each in "${carried[@]}"; do
-    # By the name that programs ask for.
+    # The name that programs load it by.
     local name
     name=$(readelf -d "$build/lib/$each" | sed -n 's/.*(SONAME).*\[\(.*\)\]/\1/p')
     install -m 755 "$build/lib/$each" "$bundle/lib/${name:-$each}"
@@ -113,7 +115,7 @@ collect() {
   done
 }
 
-# The newest version of these symbols that any file needs, as GLIBC_2.36.
+# Prints the newest version of these symbols that any file needs, e.g. GLIBC_2.36.
 newest() {
   find "$bundle/bin" "$bundle/lib" -type f ! -name torch-version -exec readelf -V {} + | grep -oE "$1_[0-9.]+" | sort -uV | tail -n 1
 }

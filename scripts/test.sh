@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds and runs all tests: with LibTorch (release), and the half without it under AddressSanitizer and ThreadSanitizer.
-#   scripts/test.sh [--slow]     --slow: the long ones, too
-# Exit code 0 only if everything was built and passed, and the tests that docs/features.md names are among it.
+# Builds and runs all tests: with LibTorch (release), and those without LibTorch under AddressSanitizer and ThreadSanitizer.
+#   scripts/test.sh [--slow]     --slow: also the slow tests
+# Exit code 0 only if everything was built and passed, including the tests that docs/features.md names.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -22,7 +22,7 @@ failed_phases=()
 
 note() { printf '\n== %s (after %d s)\n' "$1" "$SECONDS"; }
 
-# build PRESET: false if it fails.
+# build PRESET: returns false if the build fails.
 build() {
   local preset=$1
   note "$preset: build"
@@ -32,14 +32,14 @@ build() {
     failed_phases+=("build of $preset")
     return 1
   fi
-  # The other presets have -Werror: docs/design/build.md.
+  # The build has no -Werror; only the other presets do: docs/design/build.md.
   if grep -B 1 -A 6 ': warning: ' "$results/$preset.build.log"; then
     echo "test.sh: the build of $preset gave warnings (above)" >&2
     failed_phases+=("warnings of $preset")
   fi
 }
 
-# suite PRESET NAME [ctest options...]: runs tests of a preset that was built.
+# suite PRESET NAME [ctest options...]: runs tests of a built preset.
 suite() {
   local preset=$1 name=$2
   shift 2
@@ -47,7 +47,7 @@ suite() {
   ctest --test-dir "build/$preset" --output-on-failure --no-tests=error --output-junit "$PWD/$results/$name.xml" \
     "$@" >"$results/$name.log" 2>&1 || {
     failed_phases+=("tests of $name")
-    # What failed, with its output, and not the list of what passed.
+    # Prints the failed tests with their output, without the list of passed tests.
     grep -vE '^ *(Start|[0-9]+/[0-9]+ Test).*|^$' "$results/$name.log" | tail -n 200
   }
   grep -E 'tests passed|No tests' "$results/$name.log"
@@ -58,14 +58,15 @@ scripts/setup.sh || exit $?
 jobs=$(nproc)
 if build release; then
   suite release release-units -j"$jobs" -L 'unit|protocol' -LE slow
-  # The results of these do not depend on how long anything takes.
+  # The results of these tests do not depend on timing.
   suite release release-untimed -j"$jobs" -L untimed "${not_slow[@]}"
-  # These run several processes each: one at a time, so that their deadlines mean something.
+  # These tests run several processes each. They run one at a time, so that their deadlines are
+  # meaningful.
   suite release release-systems -j1 -LE "unit|protocol|untimed$without_slow"
 fi
 for preset in asan tsan; do
   except=slow
-  # ThreadSanitizer has nothing to say of one thread.
+  # ThreadSanitizer has nothing to check in a single thread.
   [[ $preset == tsan ]] && except='slow|one_thread'
   if build "$preset"; then suite "$preset" "$preset" -j"$jobs" -L 'unit|protocol' -LE "$except"; fi
 done

@@ -4,11 +4,11 @@ from example_formats import Chat, Completion, Example, Instruction, Text
 from tokenizer_folder import first_line
 from tool import BAD_INPUT, ToolError
 
-Tokens = tuple[list[int], list[int]]  # ids, and of each 1 if it is trained
+Tokens = tuple[list[int], list[int]]  # token ids, and for each token 1 if it is trained, else 0
 
 
 class ExampleTokenizer:
-    """Makes tokens of examples. Of one kind, text or examples, because the tokenizer is set up for it."""
+    """Tokenizes examples of one kind, text or others, because the tokenizer is configured for that kind."""
 
     def __init__(self, tokenizer, of_text: bool):
         self._tokenizer = tokenizer
@@ -16,11 +16,12 @@ class ExampleTokenizer:
         self.first_apart = ""
         if of_text:
             return
-        # What is put before each text, such as Llama's <|begin_of_text|>.
+        # The tokens that the tokenizer puts before each text, such as Llama's <|begin_of_text|>.
         with_special, without = tokenizer("a")["input_ids"], tokenizer("a", add_special_tokens=False)["input_ids"]
         starts = [i for i in range(len(with_special)) if with_special[i:i + len(without)] == without]
         self._beginning = with_special[:starts[0]] if starts else []
-        # The template writes the special tokens, and some post-processors take white space out of the offsets.
+        # The chat template writes the special tokens, and some post-processors exclude white space
+        # from the offsets.
         from tokenizers import processors
 
         tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(single="$A", pair="$A $B", special_tokens=[])
@@ -45,7 +46,7 @@ class ExampleTokenizer:
         whole = self._encode(example.prompt + example.completion)["input_ids"]
         if whole[:len(prompt)] == prompt:
             completion = whole[len(prompt):]
-        else:  # The user of the model will give it these tokens of the prompt, so it is trained behind them.
+        else:  # A user of the model will pass it these tokens of the prompt, so the completion is trained after them.
             completion = self._encode(example.completion)["input_ids"]
             self.num_apart += 1
             self.first_apart = self.first_apart or place
@@ -61,7 +62,7 @@ class ExampleTokenizer:
         for index, (begin, end) in enumerate(encoded["offset_mapping"]):
             while span < len(spans) and begin >= spans[span][1]:
                 span += 1
-            # A token across the border with the prompt is context: the model will be given its beginning.
+            # A token that begins in the prompt is context: the model will be given its beginning.
             if span < len(spans) and spans[span][0] <= begin < end:
                 mask[index] = 1
         return encoded["input_ids"], mask
@@ -74,10 +75,12 @@ class ExampleTokenizer:
         return tokens if end is None or tokens[-1:] == [end] else tokens + [end]
 
     def _trained_spans(self, place: str, chat: Chat) -> tuple[str, list[tuple[int, int]]]:
-        """The rendered chat, and the ranges of its characters that the trained messages added.
+        """Returns the rendered chat, and the ranges of its characters that the trained messages
+        added.
 
-        A message's range is what its rendering adds to the rendering of the messages before it with the generation prompt:
-        what the model itself will have to write. White space after the end-of-turn token is the template's."""
+        A message's range is the difference between its rendering and the rendering of the messages
+        before it with the generation prompt: the text that the model itself will have to write.
+        White space after the end-of-turn token belongs to the template."""
         if not self._tokenizer.chat_template:
             raise ToolError(BAD_INPUT, f"{place}: is a chat, but the tokenizer has no chat template, so its messages cannot be rendered; "
                                        "take the tokenizer of a chat model, or give prompts with completions")

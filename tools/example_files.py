@@ -13,7 +13,8 @@ ENDINGS = (".txt", ".jsonl", ".json")
 
 
 def read_rows(path: Path) -> Iterator[tuple[str, object]]:
-    """The file's rows, each with its place for messages. A row of JSON may be anything; a text file is one row {"text": ...}."""
+    """Yields the file's rows, each with its location for messages. A row of JSON may be anything; a
+    text file is one row {"text": ...}."""
     ending = path.suffixes[-2] if path.suffix == ".gz" and len(path.suffixes) > 1 else path.suffix
     if ending not in ENDINGS:
         raise ToolError(USAGE, f"{path}: must end in {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}, or in one of them and .gz; "
@@ -24,7 +25,7 @@ def read_rows(path: Path) -> Iterator[tuple[str, object]]:
     if ending == ".txt":
         yield str(path), {"text": text}
     elif ending == ".jsonl":
-        # Not splitlines(): JSON strings may hold U+2028 and its like.
+        # Not splitlines(): JSON strings may contain U+2028 and similar characters.
         for number, line in enumerate(text.split("\n"), 1):
             if line.strip():
                 yield f"{path}: line {number}", _parse_line(f"{path}: line {number}", line)
@@ -38,7 +39,7 @@ def _read_text(path: Path) -> str:
         data = path.read_bytes()
         if path.suffix == ".gz":
             data = gzip.decompress(data)
-        return data.decode("utf-8-sig")  # with or without the mark that some editors put first
+        return data.decode("utf-8-sig")  # with or without the byte order mark that some editors write first
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise ToolError(BAD_INPUT, f"{path}: is no whole gzip file: {error}") from error
     except OSError as error:

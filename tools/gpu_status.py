@@ -3,8 +3,8 @@
 
     tools/gpu_status.py [--page docs/gpu-status.md] [FILE ...]
 
-A row replaces the one of the same subject; one that was not run replaces none that was. Lines that no row was ever written for
-stand there as not run. Exit code 64 for a row that says what it must not: met without a figure, a subject that is none.
+A row replaces the earlier row of the same subject, but a row that was not run does not replace one that was. Lines that have no row
+yet are listed as not run. Exit code 64 for an invalid row: met without a figure, or an unknown subject.
 """
 
 import argparse
@@ -19,13 +19,14 @@ from parts import PARTS  # noqa: E402
 from table import HEADER, RULE, BadRow, Row, merged, read_rows  # noqa: E402
 
 HEAD = """# What was shown on a GPU
-Each line that needs one, with the driver, the card and the day of its figure: rows of `scripts/gpu-check.sh` ([gpu-check.md](gpu-check.md)),
-merged by `tools/gpu_status.py`. *Not run* means that nobody knows.
+This page lists every line that needs a GPU, with its figure, and the driver, the card and the day of the measurement.
+The rows come from `scripts/gpu-check.sh` ([gpu-check.md](gpu-check.md)) and are merged by `tools/gpu_status.py`. *Not
+run* means that the figure is not known.
 """
 
 
 def declared_rows() -> dict[str, list[Row]]:
-    """Every line, by part, as not run."""
+    """Returns a row for every line, by part, marked as not run."""
     rows: dict[str, list[Row]] = {part: [] for part in PARTS}
     for each in load_all():
         rows[each.part] += [Row(line.what, "", line.bar, "not run: needs a GPU", "", "", "") for line in each.lines]
@@ -33,7 +34,7 @@ def declared_rows() -> dict[str, list[Row]]:
 
 
 def page_text(rows: list[Row]) -> str:
-    """Throws BadRow for a row of a line that is not declared."""
+    """Returns the text of the page. Throws BadRow for a row whose line is not declared."""
     declared = declared_rows()
     known = {row.what: row for part in declared.values() for row in part}
     for row in rows:
@@ -53,7 +54,8 @@ def main() -> int:
     arguments = parser.parse_args()
     try:
         known = {row.what for part in declared_rows().values() for row in part}
-        # What a check no longer has goes from the page; what a new row names must be there.
+        # Rows of the page whose check no longer exists are dropped; a new row must name an existing
+        # line.
         rows = [row for row in read_rows(arguments.page.read_text(encoding="utf-8")) if row.what in known] if arguments.page.exists() else []
         for file in arguments.rows:
             rows = merged(rows, read_rows(file.read_text(encoding="utf-8")))

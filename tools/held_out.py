@@ -10,7 +10,7 @@ from tool import BAD_INPUT, ToolError
 
 
 def parse_amount(text: str) -> int | float:
-    """A share (0.05 or 5%) as float, or a number of documents as int."""
+    """Returns a share (0.05 or 5%) as float, or a number of documents as int."""
     try:
         amount = float(text[:-1]) / 100 if text.endswith("%") else float(text)
         if 0 < amount < 1:
@@ -23,10 +23,12 @@ def parse_amount(text: str) -> int | float:
 
 
 def choose(examples: list[Example], amount: int | float, seed: int) -> set[int]:
-    """The indices of the examples that are held out: those with the smallest hashes of seed and content, at least one.
+    """Returns the indices of the examples that are held out: those with the smallest hashes of seed
+    and content, at least one.
 
-    An example's hash depends on nothing else. So the choice is the same for every tokenizer and order of files, changes
-    little when data is added, and equal examples are never on both sides (the last group may exceed the amount)."""
+    An example's hash depends on nothing else. So the choice is the same for every tokenizer and
+    order of files, changes little when data are added, and never puts equal examples on both sides.
+    The last group of equal examples may exceed the amount."""
     hashes = [hashlib.sha256(f"{seed}\n{json.dumps(dataclasses.asdict(example))}".encode()).digest() for example in examples]
     order = sorted(range(len(examples)), key=hashes.__getitem__)
     count = max(1, round(amount * len(examples))) if isinstance(amount, float) else amount

@@ -19,12 +19,12 @@ MASS_NOUN_ENDINGS = ("ity", "ness", "ism", "ware", "ing", "ics", "graphy", "olog
 @dataclass
 class Entry:
     headword: str
-    description: str  # the line under the headword: pronunciation and part of speech
-    body: str         # paragraphs with an empty line between
+    description: str  # the lines under the headword: pronunciation and part of speech
+    body: str         # paragraphs, separated by empty lines
 
 
 def number(digits: str) -> int:
-    """dictd's numbers: base 64, most significant digit first."""
+    """Parses a number of dictd: base 64, most significant digit first."""
     value = 0
     for digit in digits:
         value = value * 64 + BASE64[digit]
@@ -59,7 +59,7 @@ def parse_entry(raw: str) -> Entry:
 
 
 def reflow(lines: list[str]) -> str:
-    """Joins the lines of each paragraph; text that is indented further (tables, code) keeps its lines."""
+    """Joins the lines of each paragraph. Text with a deeper indent (tables, code) keeps its lines."""
     paragraphs: list[list[str]] = [[]]
     for line in lines:
         if line.strip():
@@ -78,7 +78,8 @@ def clean(lines: list[str]) -> str:
 
 
 def kind_of(entry: Entry) -> str:
-    """'noun', 'plural', 'verb' or 'other', by the part of speech or, without one, by how the definition begins."""
+    """Returns 'noun', 'plural', 'verb' or 'other', by the part of speech or, without one, by the
+    beginning of the definition."""
     found = re.search(rf"(?:^|[\s,]){PART_OF_SPEECH}(?=[.,\s]|$)", re.sub(r"/.*/", " ", entry.description))
     if not found:
         found = re.match(rf"1\.\s+{PART_OF_SPEECH}\.", entry.body)
@@ -92,7 +93,7 @@ def kind_of(entry: Entry) -> str:
 
 
 def article(word: str) -> str:
-    """'a' or 'an', by sound as far as spelling tells it."""
+    """Returns 'a' or 'an', by the sound that the spelling suggests."""
     first = re.split(r"[\s-]", word)[0]
     if re.fullmatch(r"[A-Z0-9/&]{2,}s?", first) and not re.match(r"[A-Z]*[AEIOU][^AEIOU]", first[1:]):
         return "an" if first[0] in "AEFHILMNORSX8" else "a"  # spelled letter by letter
@@ -107,7 +108,7 @@ def takes_article_in_text(entry: Entry) -> bool:
 
 
 def takes_article(entry: Entry) -> bool:
-    """Whether the noun can be counted: as the entry itself uses it, else by its ending and its capitals."""
+    """Returns whether the noun is countable: as the entry itself uses it, otherwise by its ending and capitals."""
     if takes_article_in_text(entry):
         return True
     last = entry.headword.split()[-1]
@@ -132,7 +133,7 @@ def question(entry: Entry) -> str:
 
 
 def answer(entry: Entry) -> str:
-    """The entry in the Jargon File's own form."""
+    """Returns the entry in the form of the Jargon File."""
     separator = " " if entry.description.startswith("/") else ", "
     head = entry.headword + (separator + entry.description if entry.description else "")
     return f"{head}\n\n{entry.body}"

@@ -31,7 +31,7 @@ def make_config(tied):
 
 
 def make_model():
-    """Untied, so that each use of the embedding has its own gradient, but with equal weights."""
+    """Creates an untied model, so that each use of the embedding has its own gradient, but with equal weights."""
     torch.manual_seed(20)
     model = LlamaForCausalLM(make_config(tied=False)).float().eval()
     with torch.no_grad():
@@ -49,7 +49,7 @@ def main():
     model = make_model()
 
     ids = torch.randint(0, 61, (BATCH, LENGTH))
-    ids[1, 3:6] = ids[0, 2]  # a token at several places
+    ids[1, 3:6] = ids[0, 2]  # one token at several positions
     labels = torch.randint(0, 61, (BATCH, LENGTH))
     labels[0, :4] = -100
     labels[1, -1] = -100

@@ -3,8 +3,8 @@
 
     tools/make_random_model.py --shape 8b --layers 16 --sequence-length 2048 --output DIR
 
-DIR gets config.json, shards in the safetensors format, and data.tokens. Weights are normal with a deviation of 0.02, from one
-random stretch of a prime number of values over and over: as good as any for speed and memory, and no model to train.
+DIR gets config.json, shards in the safetensors format, and data.tokens. The weights are normally distributed with a deviation of 0.02; they
+repeat one random sequence whose length is prime. They are suitable for measuring speed and memory, but the model is useless otherwise.
 """
 
 import argparse
@@ -19,7 +19,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from token_file import TokenFileWriter  # noqa: E402
 
-# Sizes of Qwen3 models, without their norms of queries and keys; `signals` is small, for what passes between workers.
+# Sizes of Qwen3 models, without their norms of queries and keys. `signals` is small, for measuring
+# transfers between workers.
 SHAPES = {
     "8b": dict(hidden_size=4096, intermediate_size=12288, num_hidden_layers=36, num_attention_heads=32, num_key_value_heads=8,
                head_dim=128, vocab_size=151936, tie_word_embeddings=False),
@@ -30,7 +31,7 @@ SHAPES = {
     "tiny": dict(hidden_size=64, intermediate_size=128, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2,
                  head_dim=16, vocab_size=320, tie_word_embeddings=True),
 }
-STRETCH = 1048573  # a prime: no two rows of a matrix are equal
+STRETCH = 1048573  # a prime, so that no two rows of a matrix are equal
 PIECE_BYTES = 64 << 20
 
 
@@ -44,7 +45,7 @@ def config(shape: str, layers: int | None = None) -> dict:
 
 
 def shards(values: dict) -> list[dict[str, tuple[int, ...]]]:
-    """Names and shapes of the weights, file by file: embeddings, then each layer."""
+    """Returns names and shapes of the weights, file by file: the embeddings, then each layer."""
     hidden, inner, head = values["hidden_size"], values["intermediate_size"], values["head_dim"]
     queries, keys = values["num_attention_heads"] * head, values["num_key_value_heads"] * head
     outer = {"model.embed_tokens.weight": (values["vocab_size"], hidden), "model.norm.weight": (hidden,)}
@@ -66,11 +67,11 @@ def num_parameters(values: dict) -> int:
 
 
 def random_stretch() -> bytes:
-    """bf16 values as bytes, several times the stretch."""
+    """Returns bf16 values as bytes: several copies of the random sequence."""
     choose = random.Random(1)
     raw = array("f", (choose.gauss(0, 0.02) for _ in range(STRETCH))).tobytes()
     values = bytearray(2 * STRETCH)
-    values[0::2], values[1::2] = raw[2::4], raw[3::4]  # the upper half of each number: rounded towards zero
+    values[0::2], values[1::2] = raw[2::4], raw[3::4]  # the upper half of each fp32 number: rounded towards zero
     return bytes(values) * (PIECE_BYTES // len(values))
 
 
@@ -99,7 +100,8 @@ def write_shard(path: Path, tensors: dict[str, tuple[int, ...]], stretch: bytes)
 
 
 def write_model(directory: Path, values: dict, is_zero: bool = False) -> None:
-    """With zeros, which take neither time nor room on a disk: for what depends on sizes alone."""
+    """Writes the model. `is_zero`: all weights are zeros, which need neither time nor disk space,
+    for measurements that depend only on sizes."""
     directory.mkdir(parents=True, exist_ok=True)
     stretch = b"" if is_zero else random_stretch()
     files = shards(values)
@@ -110,11 +112,11 @@ def write_model(directory: Path, values: dict, is_zero: bool = False) -> None:
         weight_map |= dict.fromkeys(tensors, name)
     index = {"metadata": {"total_size": 2 * num_parameters(values)}, "weight_map": weight_map}
     (directory / "model.safetensors.index.json").write_text(json.dumps(index))
-    (directory / "config.json").write_text(json.dumps(values, indent=1))  # last: who finds it finds a model
+    (directory / "config.json").write_text(json.dumps(values, indent=1))  # last: the folder is then complete
 
 
 def write_data(path: Path, vocabulary: int, sequence_length: int, num_sequences: int) -> None:
-    """Documents of one whole sequence each, so that nothing is padding."""
+    """Writes documents of one whole sequence each, so that there is no padding."""
     choose = random.Random(2)
     file = TokenFileWriter(vocabulary=vocabulary, eos_token=None, kind="text")
     for _ in range(num_sequences):

@@ -40,7 +40,7 @@ def rule_text(rule, settings):
 def main():
     torch.manual_seed(0)
     start = torch.randn(NUM_ELEMENTS)
-    # Values that bf16 holds exactly, over many magnitudes, zero among them.
+    # Values that bf16 represents exactly, over many magnitudes, including zero.
     gradients = torch.randn(NUM_STEPS, NUM_ELEMENTS) * torch.logspace(-6, 2, NUM_ELEMENTS)
     gradients[:, 3] = 0.0
     gradients = gradients.bfloat16().float()

@@ -27,17 +27,17 @@ from token_file import TokenFileWriter
 from tokenizer_folder import check_tokenizer_files, load_tokenizer, tokenizer_identity
 from tool import BAD_INPUT, ToolError, partial_path, run_tool, tell
 
-FEW_TRAINED = 0.01  # share of the tokens below which a warning is due
+FEW_TRAINED = 0.01  # a warning is printed if a smaller share of the tokens is trained
 
 
 class Examples:
-    """The examples of all input files with their places, all text or none, empty texts left out."""
+    """The examples of all input files with their locations: all text or none. Empty texts are left out."""
 
     def __init__(self, paths: list[Path], wanted: str | None):
         self.places: list[str] = []
         self.items: list[Example] = []
         self._unused: Counter[str] = Counter()
-        first = None  # the first one's place and whether it is text; it may be an empty text
+        first = None  # the first example's location and whether it is text; it may be an empty text
         for path in paths:
             for place, row in read_rows(path):
                 example, unused = make_example(place, row, wanted)
@@ -66,7 +66,7 @@ class Examples:
 
 
 class Part:
-    """The documents of one token file, with their places."""
+    """The documents of one token file, with their locations."""
 
     def __init__(self, output: Path | None, writer: TokenFileWriter):
         self.output = output
@@ -88,7 +88,7 @@ class Part:
                  "should be? --show prints documents with what is trained of them")
 
     def summary(self) -> str:
-        """One line, for choosing --sequence-length, too."""
+        """Returns one line, which also helps to choose --sequence-length."""
         writer, lengths = self.writer, self.writer.lengths()
         line = (f"{self.output or 'nothing written'}: {writer.num_documents} documents, {len(writer.tokens)} tokens, {writer.num_trained} trained, "
                 f"longest {writer.longest} ({_percent(writer)} trained")
@@ -134,7 +134,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def tokenize(examples: Examples, tokenizer, parts: list[Part], held_out: set[int]) -> None:
-    """Fills parts[0], and parts[1] with what is held out."""
+    """Adds the tokenized examples to parts[0], or to parts[1] if they are held out."""
     example_tokenizer = ExampleTokenizer(tokenizer, examples.are_text)
     for index, (place, example) in enumerate(zip(examples.places, examples.items)):
         parts[index in held_out].add(place, *example_tokenizer.tokenize(place, example))

@@ -1,4 +1,4 @@
-"""Prints documents of a token file with their mask: what `train` will see, and what of it is trained."""
+"""Prints documents of a token file with their mask: what `train` will see, and which tokens of it are trained."""
 
 import os
 import sys
@@ -9,14 +9,14 @@ from itertools import groupby
 from token_file import TokenFileWriter
 from tool import printable
 
-MAX_RUNS = 40  # of a document that are printed; a run is consecutive tokens that are all trained or all not
-RUN_BEGIN, RUN_END = 300, 100  # tokens that are printed of a long run
-KEPT = "\n\u200c\u200d"  # the joiners are letters' business in many scripts
+MAX_RUNS = 40  # printed runs of a document; a run is consecutive tokens that are all trained or all not
+RUN_BEGIN, RUN_END = 300, 100  # printed tokens of a long run
+KEPT = "\n\u200c\u200d"  # many scripts use the joiners within words
 
 
 @dataclass(frozen=True)
 class Marks:
-    """What is printed before and after trained and other tokens."""
+    """The text printed before and after trained tokens, and before and after others."""
     legend: str
     trained: tuple[str, str]
     context: tuple[str, str]
@@ -27,13 +27,13 @@ BRACKETS = Marks("trained tokens stand between [[ and ]]", ("[[", "]]"), ("", ""
 
 
 def marks_for_stdout() -> Marks:
-    """Colours on a terminal, unless NO_COLOR is set (https://no-color.org) or it has none."""
+    """Returns colours on a terminal, unless NO_COLOR is set (https://no-color.org) or the terminal has no colours."""
     coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     return COLOURS if coloured else BRACKETS
 
 
 def show(tokenizer, documents: TokenFileWriter, places: list[str], count: int, marks: Marks) -> None:
-    """Prints the first `count` documents; places[i] says where document i comes from."""
+    """Prints the first `count` documents. places[i] is the location that document i comes from."""
     count = min(count, documents.num_documents)
     print(f"The first {count} of {documents.num_documents} documents; {marks.legend}")
     for index in range(count):
@@ -62,7 +62,7 @@ def render(tokenizer, tokens: Sequence[int], mask: Sequence[int], marks: Marks) 
 
 
 def _decode(tokenizer, tokens: Sequence[int], begin: int, end: int) -> str:
-    """The text of some tokens. With a few before them, because some decoders take a first space away."""
+    """Decodes some tokens. Decodes a few tokens before them too, because some decoders remove a leading space."""
     first = max(0, begin - 4)
 
     def text(last: int) -> str:

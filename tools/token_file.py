@@ -6,7 +6,7 @@ from array import array
 from dataclasses import dataclass, field
 from pathlib import Path
 
-KINDS = {"text": 0, "chat": 1}  # chat: examples, which are prompts with completions, too
+KINDS = {"text": 0, "chat": 1}  # chat: any examples, including prompts with completions
 NO_EOS = 2**32 - 1
 
 
@@ -17,14 +17,14 @@ class TokenFileWriter:
     vocabulary: int
     eos_token: int | None
     kind: str
-    tokenizer: int = 0  # its identity (tokenizer_folder.tokenizer_identity), 0 if unknown
+    tokenizer: int = 0  # its identity (tokenizer_folder.tokenizer_identity); 0 if unknown
     document_ends: array = field(default_factory=lambda: array("Q", [0]))
     tokens: array = field(default_factory=lambda: array("I"))
     mask: bytearray = field(default_factory=bytearray)
     longest: int = 0
 
     def add(self, tokens: list[int], mask: list[int]) -> None:
-        """A document; an empty one is none."""
+        """Adds a document. An empty one is ignored."""
         assert len(tokens) == len(mask)
         if not tokens:
             return
@@ -42,16 +42,17 @@ class TokenFileWriter:
         return self.mask.count(1)
 
     def document(self, index: int) -> tuple[array, bytearray]:
-        """Its tokens and their mask."""
+        """Returns the tokens of a document and their mask."""
         begin, end = self.document_ends[index:index + 2]
         return self.tokens[begin:end], self.mask[begin:end]
 
     def lengths(self) -> list[int]:
-        """Of all documents, in tokens, the shortest first."""
+        """Returns the lengths of all documents in tokens, the shortest first."""
         return sorted(end - begin for begin, end in zip(self.document_ends, self.document_ends[1:]))
 
     def documents_without_labels(self) -> list[int]:
-        """Those that have nothing to train: the first token is no label, because nothing is before it."""
+        """Returns the documents that have nothing to train. The first token is not a label, because
+        there is nothing before it."""
         return [index for index, (begin, end) in enumerate(zip(self.document_ends, self.document_ends[1:]))
                 if self.mask.find(1, begin + 1, end) < 0]
 

@@ -1,4 +1,5 @@
-"""Finds and loads the tokenizer of a Hugging Face directory, and says what is wrong with one that has none."""
+"""Finds and loads the tokenizer of a Hugging Face directory, and explains what is wrong with a
+directory that has none."""
 
 import hashlib
 import os
@@ -8,20 +9,20 @@ from pathlib import Path
 
 from tool import BAD_INPUT, ToolError
 
-# Of each entry all files must be there; the first is what almost every model has.
+# A tokenizer consists of all files of one entry. Almost every model has the first entry.
 TOKENIZER_FILES = (("tokenizer.json",), ("tokenizer.model",), ("vocab.json", "merges.txt"), ("vocab.txt",))
 EXPORT = "rp-launch train --model MODEL --export {checkpoint} --output DIR"
 
 
 def check_model_folder(folder: Path) -> None:
-    """Refuses what is no folder of a model, and says what it is instead."""
+    """Refuses a path that is not the folder of a model, and reports what it is instead."""
     if not folder.exists():
         raise ToolError(BAD_INPUT, f"{folder}: there is no such directory{_hub_hint(folder)}")
     if not folder.is_dir():
         raise ToolError(BAD_INPUT, f"{folder}: is not a directory; give the directory that has config.json and tokenizer.json")
     if (folder / "config.json").exists():
         return
-    # Before "no tokenizer": these are what `train` writes beside a model.
+    # Checked before "no tokenizer": `train` writes these next to a model.
     if (folder / "state.json").exists() and (folder / "XXH128SUMS").exists():
         raise ToolError(BAD_INPUT, f"{folder}: is a checkpoint of `train`, not a model; {_model_of(folder.resolve().parent, folder)}")
     checkpoints = sorted(folder.glob("checkpoint-*"), key=lambda path: (len(path.name), path.name))
@@ -35,7 +36,7 @@ def check_tokenizer_files(folder: Path) -> None:
     if any(all((folder / name).exists() for name in names) for names in TOKENIZER_FILES):
         return
     if (folder / "adapter_config.json").exists():
-        raise ToolError(BAD_INPUT, f"{folder}: is an adapter, which has no tokenizer; give the directory of the model that it was trained beside")
+        raise ToolError(BAD_INPUT, f"{folder}: is an adapter, which has no tokenizer; give the directory of the model that it was trained with")
     looked = ", ".join(" with ".join(names) for names in TOKENIZER_FILES)
     raise ToolError(BAD_INPUT, f"{folder}: has no tokenizer (looked for {looked}); copy tokenizer.json, tokenizer_config.json and "
                                "chat_template.jinja from the model that this one was made of, or fetch them: "
@@ -43,7 +44,7 @@ def check_tokenizer_files(folder: Path) -> None:
 
 
 def load_tokenizer(folder: Path):
-    """The tokenizer of `folder`, which never cuts a text. Nothing is fetched from the network."""
+    """Returns the tokenizer of `folder`, set to never truncate a text. Nothing is fetched from the network."""
     check_tokenizer_files(folder)
     file = folder / "tokenizer.json"
     if file.exists():
@@ -61,12 +62,13 @@ def load_tokenizer(folder: Path):
         raise ToolError(BAD_INPUT, f"{folder}: no tokenizer can be loaded from it: {first_line(error)}") from error
     if not tokenizer.is_fast:
         raise ToolError(BAD_INPUT, f"{folder}: has no tokenizer.json")
-    tokenizer.model_max_length = sys.maxsize  # cutting is the reader's business
+    tokenizer.model_max_length = sys.maxsize  # truncation is left to the reader
     return tokenizer
 
 
 def tokenizer_identity(folder: Path) -> int:
-    """What a token file says of its tokenizer (docs/formats/tokens.md): 0 where the folder has no tokenizer.json."""
+    """Returns the tokenizer's identity in token files (docs/formats/tokens.md): 0 if the folder has
+    no tokenizer.json."""
     try:
         data = (folder / "tokenizer.json").read_bytes()
     except FileNotFoundError:
@@ -82,7 +84,7 @@ def first_line(error: Exception) -> str:
 
 def _hub_hint(folder: Path) -> str:
     name = str(folder)
-    # A relative path of two parts whose first is not there either.
+    # A relative path of two parts whose first part does not exist.
     if not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", name) or folder.parent.exists():
         return ""
     return (f"; models are read from local directories: if {name} is one of the Hugging Face hub, download it first: "
@@ -90,7 +92,7 @@ def _hub_hint(folder: Path) -> str:
 
 
 def _model_of(output: Path, checkpoint: Path) -> str:
-    """Where the model of the run in `output` is, or how to write it."""
+    """Returns a text that reports where the model of the run in `output` is, or how to write it."""
     export = EXPORT.format(checkpoint=checkpoint)
     for name in ("merged", "final"):
         if (output / name / "config.json").exists():

@@ -1,4 +1,4 @@
-"""What the tools share: errors with exit codes, and output that appears whole or not at all."""
+"""Shared by the tools: errors with exit codes, and output that appears completely or not at all."""
 
 import contextlib
 import errno
@@ -28,8 +28,9 @@ OUTPUT_FAILED = 74
 
 @contextlib.contextmanager
 def partial_path(target: Path):
-    """Yields the name of a file or directory beside `target` for the caller to write; renames it to `target` if all
-    went well, removes it if not. An existing file `target` is replaced; an existing directory is the caller's to judge."""
+    """Yields a temporary path next to `target`, where the caller writes a file or directory.
+    Renames it to `target` on success, and removes it on failure. An existing file `target` is
+    replaced; whether an existing directory is acceptable is up to the caller."""
     target = target.absolute()
     partial = target.parent / f".{target.name}.partial-{secrets.token_hex(4)}"
     try:
@@ -49,8 +50,8 @@ def partial_path(target: Path):
 
 
 def verify_checksums(directory: Path):
-    """Compares every file that `directory` lists in its SHA256SUMS, as `train` writes one: its weights and config.json at least. Nothing to do
-    where there is none."""
+    """Verifies every file that SHA256SUMS in `directory` lists, in the format that `train` writes.
+    It must list at least the weights and config.json. Does nothing if there is no such list."""
     listed = directory / "SHA256SUMS"
     if not listed.exists():
         return
@@ -60,15 +61,15 @@ def verify_checksums(directory: Path):
         sums[Path(name).name] = expected
     for file in [directory / "config.json", *directory.glob("*.safetensors")]:
         if file.exists() and file.name not in sums:
-            raise ToolError(BAD_INPUT, f"{file}: is not listed in SHA256SUMS beside it; if you added it yourself, remove SHA256SUMS")
+            raise ToolError(BAD_INPUT, f"{file}: is not listed in SHA256SUMS next to it; if you added it yourself, remove SHA256SUMS")
     for name, expected in sums.items():
         try:
             with open(directory / name, "rb") as file:
                 found = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError as error:
-            raise ToolError(BAD_INPUT, f"{directory / name}: is listed in SHA256SUMS beside it, and cannot be read: {error.strerror}") from error
+            raise ToolError(BAD_INPUT, f"{directory / name}: is listed in SHA256SUMS next to it, and cannot be read: {error.strerror}") from error
         if found != expected:
-            raise ToolError(BAD_INPUT, f"{directory / name}: does not have its checksum in SHA256SUMS beside it: it was changed or damaged; "
+            raise ToolError(BAD_INPUT, f"{directory / name}: does not have its checksum in SHA256SUMS next to it: it was changed or damaged; "
                                        "if you changed it yourself, remove SHA256SUMS")
 
 
@@ -88,19 +89,20 @@ def _sync_one(path: Path):
 
 
 def printable(text: str, kept: str = "") -> str:
-    """The text with all that could steer a terminal escaped, as in "\\x1b", except the characters of `kept`."""
+    """Escapes all characters that could control a terminal, e.g. as "\\x1b", except the characters of `kept`."""
     return "".join(c if c in kept or unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Zl", "Zp") else
                    c.encode("unicode_escape").decode() for c in text)
 
 
 def tell(message: str):
-    """A line on stderr that begins with the tool's name."""
+    """Prints a line on stderr that begins with the tool's name."""
     print(printable(f"{Path(sys.argv[0]).name}: {message}"), file=sys.stderr)
 
 
 def run_tool(main):
-    """Runs a tool's main(): a ToolError is one line on stderr and its exit code; TERM cleans up as Ctrl-C does. A reader of
-    stdout that went away ends the tool as the signal PIPE ends other programs."""
+    """Runs a tool's main(). A ToolError is printed as one line on stderr, and its exit code is
+    used. TERM cleans up as Ctrl-C does. If the reader of stdout has gone away, the tool ends as
+    other programs end by the signal PIPE."""
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")
@@ -113,7 +115,8 @@ def run_tool(main):
     except KeyboardInterrupt:
         sys.exit(130)
     except OSError as error:
-        # Only stdout's: what tools read and write themselves gives a ToolError.
+        # Only errors of stdout: for the files that tools read and write themselves, they raise
+        # ToolError.
         if error.filename is not None or error.errno not in (errno.EPIPE, errno.ENOSPC, errno.EIO, errno.EFBIG):
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the interpreter's own flush

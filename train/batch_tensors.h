@@ -1,5 +1,5 @@
 // train/batch_tensors.h
-// A batch of tokens as what a round is called with.
+// Converts a batch of tokens to the tensors that a round is called with.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -12,13 +12,14 @@
 
 namespace rp {
 
-// Some sequences of a batch, as views of it.
+// Consecutive sequences of a batch, as views into its memory.
 struct BatchTensors {
-  Tensors inputs;     // token ids [n, T], and of packed sequences the lengths of their documents [n, K]
+  Tensors inputs;     // token ids [n, T]; for packed sequences also the lengths of their documents [n, K]
   at::Tensor labels;  // [n, T]
 };
 
-// Sequences `begin` to `end`. The batch must outlive what is given. `length`: T.
+// Returns sequences `begin` to `end` as views, which are valid as long as the batch is. `length`:
+// T.
 inline BatchTensors tensors_of(TokenBatch& batch, std::int64_t length, std::int64_t begin, std::int64_t end) {
   const auto num_rows = static_cast<std::int64_t>(batch.tokens.size()) / length;
   const auto rows = [&](std::vector<std::int64_t>& numbers) {

@@ -20,7 +20,8 @@ Checkpoints::Checkpoints(Session& session, Pipeline& pipeline, const TrainSettin
       directory_(directory),
       note_(std::move(note)),
       approved_(inputs.steps_done) {
-  // Checkpoints that an earlier part of the run was to keep stay, unless this part is told otherwise.
+  // Checkpoints that an earlier part of the run kept without a limit are never deleted, unless this
+  // part sets a limit itself.
   const ResumePoint& resume = inputs.resume;
   if (resume.checkpoint && resume.saved.keeps_all_checkpoints && settings.save_total_limit == 0)
     kept_until_ = resume.saved.step;
@@ -47,7 +48,8 @@ void Checkpoints::begin(std::int64_t step) {
   begun_ns_ = now_ns();
   const bool lacks_room = std::filesystem::space(directory_.path(), ignored).available < inputs_.checkpoint_bytes;
   std::string deleted = settings_.num_kept_checkpoints() > 1 && lacks_room ? delete_old(step, 1, -1) : "";
-  // A step that was not accepted as a whole is drawn again.
+  // Not the cursor of the batch source: a step of which only some rounds were accepted is drawn
+  // again.
   const auto data_cursor = static_cast<std::uint64_t>(step * settings_.batch_size);
   unfinished_.emplace(
       Unfinished{.step = step,
@@ -81,7 +83,7 @@ void Checkpoints::leave() noexcept {
       }
       finish();
     }
-  } catch (...) {  // NOLINT(bugprone-empty-catch): what failed the run is told, and what is saved is looked for
+  } catch (...) {  // NOLINT(bugprone-empty-catch): the error that failed the run is the one to report
   }
   unfinished_.reset();
 }

@@ -1,6 +1,6 @@
 // train/checkpoints.h
-// The checkpoints of a run: written beside the training, given their names once their step went well, deleted beyond
-// the limit.
+// Writes the checkpoints of a run while training continues, names them once their step has proved
+// sound, and deletes old ones beyond the limit.
 #pragma once
 
 #include <cstdint>
@@ -16,42 +16,47 @@
 
 namespace rp {
 
-// Owned by the Training. All arguments must outlive it.
+// Owned by the Training. All constructor arguments must outlive it.
 class Checkpoints {
  public:
-  // `note`: tells the user a line.
+  // `note`: shows a line to the user.
   Checkpoints(Session& session, Pipeline& pipeline, const TrainSettings& settings, const RunInputs& inputs,
               const RunDirectory& directory, std::function<void(const std::string&)> note);
 
-  // The run begins.
+  // Begins the interval until the first checkpoint by time. Called when the run begins.
   void start();
-  // Whether one of `step`, the last one accepted, is due.
+  // Returns true if a checkpoint of `step` is due. REQUIRES: `step` is the last accepted step.
   [[nodiscard]] bool is_due(std::int64_t step) const;
 
-  // Begins to write that of `step`, unless it is there. One that is still being written is finished first. REQUIRES:
-  // `step` is the last one accepted; those before it are approved.
+  // Begins to write the checkpoint of `step`, unless it exists. If another one is still being
+  // written, finishes it first. REQUIRES: `step` is the last accepted step; the steps before it are
+  // approved.
   void begin(std::int64_t step);
-  // The numbers of all steps up to `step` are known and sound: what is written of them gets its name.
+  // Marks all steps up to `step` as approved: their results are known and sound, so their
+  // checkpoints may be named. If the unfinished checkpoint is of such a step and completely
+  // written, gives it its name.
   void approve(std::int64_t step);
-  // Waits for the one that is being written. REQUIRES: its step is approved.
+  // Waits until the unfinished checkpoint, if any, is written, and gives it its name. REQUIRES: its
+  // step is approved.
   void finish();
-  // The run has failed: finishes the one of an approved step, however long that takes, and gives up one of another
-  // step. Throws nothing.
+  // Called after the run has failed. Finishes the unfinished checkpoint if its step is approved,
+  // however long that takes; otherwise discards it. Throws nothing.
   void leave() noexcept;
 
  private:
   struct Unfinished {
     std::int64_t step = 0;
-    std::int64_t best_step = -1;  // as its state says
+    std::int64_t best_step = -1;  // as stored in the checkpoint's state
     StateSave save;
-    std::string deleted;  // what was said of checkpoints that made room
+    std::string deleted;  // the note about checkpoints that were deleted to free space; "" if none were
   };
 
-  // Deletes all but the newest `num_kept` of this run up to `step`, the best, and `kept`. Says which.
+  // Deletes this run's checkpoints up to `step`, except the newest `num_kept`, the best one, and
+  // the one of step `kept`. Returns a text that lists the deleted ones.
   [[nodiscard]] std::string delete_old(std::int64_t step, std::int64_t num_kept, std::int64_t kept) const;
 
-  // Has rp-launch say what is lost if this process cannot say it any more. `saved`: the newest step of which there is a
-  // checkpoint; -1: none.
+  // Sets what rp-launch prints about lost steps if this process can no longer print it itself.
+  // `saved`: the newest step that has a checkpoint; -1: none.
   void set_crash_notice(std::int64_t saved) const;
 
   Session& session_;
@@ -61,7 +66,7 @@ class Checkpoints {
   const RunDirectory& directory_;
   const std::function<void(const std::string&)> note_;
   std::int64_t kept_until_ = -1;  // checkpoints up to this step are never deleted
-  std::int64_t begun_ns_ = 0;     // when the last one was begun, or the run
+  std::int64_t begun_ns_ = 0;     // when the last checkpoint was begun, or the run
   std::int64_t approved_ = 0;
   std::optional<Unfinished> unfinished_;
 };

@@ -61,7 +61,7 @@ void train_emulated(Session& session, const TrainSettings& settings, const Pipel
   for (std::int64_t step = 1; step <= settings.max_steps + 1; ++step) {
     std::optional<Accepted> next;
     if (step <= settings.max_steps) next = accept_step(pipeline, settings);
-    if (before) {  // while it is waited for, the next one is at work
+    if (before) {  // while this waits for the previous step, the next one runs
       (void)before->rounds.back().loss();
       const std::int64_t now = now_ns();
       const double seconds = static_cast<double>(now - std::exchange(last_ns, now)) * 1e-9;

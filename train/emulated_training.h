@@ -1,5 +1,6 @@
 // train/emulated_training.h
-// Runs `train` on an emulated device: steps without weights and data, for their time (docs/emulated-device.md).
+// Runs `train` on an emulated device: steps without weights and data, to measure their time
+// (docs/emulated-device.md).
 #pragma once
 
 #include "roundpipe/pipeline.h"
@@ -8,7 +9,8 @@
 
 namespace rp {
 
-// In the coordinator: runs the steps and prints each one's time. In a worker: serves and does not return.
+// In the coordinator: runs the steps and prints the time of each. In a worker: serves tasks and
+// does not return.
 void train_emulated(Session& session, const TrainSettings& settings, const PipelineOptions& options);
 
 }  // namespace rp

@@ -10,9 +10,10 @@ namespace rp {
 
 double evaluate(Pipeline& pipeline, const Sequences& sequences, const TrainSettings& settings,
                 const models::CausalLmLossSettings& loss) {
-  if (settings.asynchronous) pipeline.synchronize();  // else the weights of one step before
+  if (settings.asynchronous) pipeline.synchronize();  // otherwise the weights would be one step older
   const Packs order = sequences.in_order();
-  // Of all rounds together, so that their losses add up to a mean.
+  // The divisor counts the tokens of all rounds, so that the losses of the rounds add up to the
+  // mean.
   const at::Tensor divisor = at::scalar_tensor(static_cast<double>(sequences.counts().trained), at::kFloat);
   const std::int64_t size = settings.sequences_of_round();
   std::vector<RoundResult> rounds;

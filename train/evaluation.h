@@ -1,5 +1,5 @@
 // train/evaluation.h
-// The loss on documents that are not trained on.
+// Computes the loss on documents that are not trained on.
 #pragma once
 
 #include "roundpipe/models.h"
@@ -9,9 +9,10 @@
 
 namespace rp {
 
-// The mean cross entropy over the trained tokens of all `sequences`, with the newest weights. They run in rounds of the
-// size and microbatches of those that train; the number of workers changes no bit. Throws Interrupted once a signal
-// asked for an end.
+// Returns the mean cross entropy over the trained tokens of all `sequences`, with the newest
+// weights. The rounds have the same number of sequences and microbatches as training rounds; the
+// number of workers does not change a bit of the result. Throws Interrupted once a signal has
+// requested an end.
 [[nodiscard]] double evaluate(Pipeline& pipeline, const Sequences& sequences, const TrainSettings& settings,
                               const models::CausalLmLossSettings& loss);
 

@@ -46,7 +46,7 @@ rp::models::CausalLmLossSettings loss_settings(const rp::TrainSettings& settings
   return loss;
 }
 
-// The kernels of packed sequences are others.
+// Packed sequences use other kernels, so their example includes the lengths of documents.
 rp::CallContents example_of(const rp::TrainSettings& settings, const rp::models::CausalLmLossSettings& loss) {
   rp::CallContents example =
       rp::models::causal_lm_example(settings.sequences_of_microbatch(), settings.sequence_length, loss);
@@ -58,7 +58,7 @@ std::map<std::string, std::string> saved_settings(const std::filesystem::path& c
   return rp::read_checkpoint(rp::checkpoint_to_resume(checkpoint)).settings;
 }
 
-// --export.
+// Implements --export.
 void write_model_of_checkpoint(rp::Pipeline& pipeline, const rp::TrainSettings& settings,
                                const std::filesystem::path& checkpoint) {
   (void)pipeline.load_state(checkpoint);
@@ -105,7 +105,7 @@ int main(int argc, char** argv) {
     header = rp::header_text(settings, *inputs);
     rp::print(header);
   }
-  // A worker makes the same of its command as the coordinator.
+  // A worker derives the same settings from its command line as the coordinator.
   if (!inputs && !settings.exported && rp::needs_model(settings)) {
     const rp::models::ModelInfo info = rp::models::inspect(settings.model, settings.parts);
     rp::fill_in_by_model(settings, info.num_parameters, info.max_sequence_length);
@@ -135,7 +135,7 @@ int main(int argc, char** argv) {
     training.run();
     rp::check_printed();
   } catch (...) {
-    throw;  // caught, so that destructors run: the bar goes before the error is printed
+    throw;  // caught only to unwind the stack: the progress bar is removed before the error is printed
   }
   return 0;
 }

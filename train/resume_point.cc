@@ -24,8 +24,8 @@ SavedRun read_whole_checkpoint(const fs::path& checkpoint) {
   return saved;
 }
 
-// Throws the error that is being handled if it tells of this machine, and not of the checkpoint: one that may not be
-// read, or cannot be now, is not damaged.
+// Rethrows the error that is being handled if its cause is this machine and not the checkpoint: a
+// checkpoint that may not be read, or cannot be read at present, is not damaged.
 void rethrow_unless_damaged(const fs::path& checkpoint, const Error& error) {
   if (error.code() == ExitCode::kNoResource) throw;
   std::error_code failed;
@@ -57,7 +57,8 @@ ResumePoint newest_whole_checkpoint(const RunDirectory& output) {
                   "\nbring one of them back from a copy, or name another --output and begin again");
 }
 
-// Those later than the one to go on from: whole ones are a problem.
+// Returns the damaged checkpoints that are later than `step`, the one to resume from. A later
+// checkpoint that is whole is a problem.
 std::vector<DamagedCheckpoint> later_checkpoints(const RunDirectory& output, const fs::path& checkpoint,
                                                  std::int64_t step, Problems& problems) {
   std::vector<DamagedCheckpoint> damaged;

@@ -1,5 +1,5 @@
 // train/resume_point.h
-// Where a run goes on: the checkpoint that --resume means, found and verified before anything is allocated.
+// Finds and verifies the checkpoint that --resume refers to, before anything is allocated.
 #pragma once
 
 #include <cstdint>
@@ -14,25 +14,27 @@
 
 namespace rp {
 
-// A checkpoint of the output directory that is later than the one to go on from, and why it cannot be used.
+// A damaged checkpoint of the output directory that is later than the one to resume from.
 struct DamagedCheckpoint {
   std::filesystem::path path;
   std::string reason;
 };
 
 struct ResumePoint {
-  std::optional<std::filesystem::path> checkpoint;  // absent: the run begins
-  SavedRun saved;                                   // of the checkpoint
-  std::vector<DamagedCheckpoint> damaged;           // newest first; to be set aside once the run may write
+  std::optional<std::filesystem::path> checkpoint;  // absent: the run begins at step 0
+  SavedRun saved;                                   // read from the checkpoint
+  std::vector<DamagedCheckpoint> damaged;           // newest first; to be renamed once the run may write
 };
 
-// What the checkpoint says of itself; its tensors are not read. Throws rp::Error (kBadInput).
+// Reads the run's state from a checkpoint, without its tensors. Throws rp::Error (kBadInput).
 [[nodiscard]] SavedRun read_checkpoint(const std::filesystem::path& checkpoint);
 
-// The resume point that `settings` asks for. `--resume auto` takes the newest checkpoint in --output whose bytes have
-// their checksums; without any checkpoint the run begins. An output directory means its newest checkpoint, whatever it
-// is like. A whole checkpoint in --output that is later than the one to go on from is a problem (kUsage). Throws
-// rp::Error (kBadInput) if there is no such checkpoint, or it is damaged. REQUIRES: settings.is_resumed().
+// Returns the resume point that `settings` requests. `--resume auto` chooses the newest checkpoint
+// in --output whose contents match their checksums; if there is no checkpoint at all, the run
+// begins. If --resume names an output directory, its newest checkpoint is chosen without a check of
+// its contents. A whole checkpoint in --output that is later than the chosen one is a problem
+// (kUsage). Throws rp::Error (kBadInput) if there is no such checkpoint, or it is damaged.
+// REQUIRES: settings.is_resumed().
 [[nodiscard]] ResumePoint find_resume_point(const TrainSettings& settings, Problems& problems);
 
 }  // namespace rp

@@ -76,7 +76,7 @@ std::string steps_text(const TrainSettings& s) {
              counted(s.batch_size, "sequence", "sequences"), " in ",
              s.rounds_per_step > 1 ? cat(s.rounds_per_step, " rounds of ") : "",
              counted(s.num_microbatches, "microbatch", "microbatches"), ": ", grouped(s.tokens_of_step()),
-             " tokens a step", s.asynchronous ? ", updated beside the next round" : "");
+             " tokens a step", s.asynchronous ? ", updated during the next round" : "");
 }
 
 // "7e-05 after 2 steps of warm-up, cosine to 0; gradients are clipped at 1, weights decay by 0.1".
@@ -184,7 +184,8 @@ std::string measured_text(const MemoryPlan& plan) {
   return cat("host memory: planned ", bytes_text(plan.bytes()), ", measured ", bytes_text(plan.measured_bytes()));
 }
 
-// Of the worker that came closest to its limit; on the processor, whose workers have none, of the one that took most.
+// Reports the worker that came closest to its limit. Workers on the processor have no limit; there,
+// reports the one that used the largest amount.
 std::string worker_memory_text(const std::vector<WorkerMemoryUse>& workers) {
   const auto share = [](const WorkerMemoryUse& use) {
     const auto bytes = static_cast<double>(use.peak_bytes);

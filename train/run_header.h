@@ -1,5 +1,5 @@
 // train/run_header.h
-// What `train` prints about its run besides the steps.
+// Formats the texts that `train` prints about a run, except its steps.
 #pragma once
 
 #include <string>
@@ -11,32 +11,35 @@
 
 namespace rp {
 
-// What a person wants to know before a run begins, in lines of at most 80 columns. Known before Session::start().
+// Returns a summary for the user before the run begins, in lines of at most 80 columns. It needs
+// nothing that is known only after Session::start().
 [[nodiscard]] std::string header_text(const TrainSettings& settings, const RunInputs& inputs);
 
-// Every setting in effect, for the log.
+// Returns every setting in effect, for the log.
 [[nodiscard]] std::string settings_text(const TrainSettings& settings, int threads_per_worker);
 
-// What --resume auto says of a run that has nothing left to do.
+// Returns the message of --resume auto for a run that has nothing left to do.
 [[nodiscard]] std::string ended_text(const TrainSettings& settings);
 
-// Host memory by purpose, before the first step.
+// Returns host memory by purpose, to be printed before the first step.
 [[nodiscard]] std::string memory_text(const MemoryPlan& plan);
 
-// A line without its end: what the workers did before the first step.
+// Returns a line, without a newline, about the workers' warm-up before the first step.
 [[nodiscard]] std::string warm_up_text(double seconds);
 
-// Likewise: the budget of activations, once it is known.
+// Returns a line, without a newline, with the budget of activations. REQUIRES: the budget is known.
 [[nodiscard]] std::string activations_text(const MemoryPlan& plan);
 
-// Likewise, at the end of a run.
+// Returns a line, without a newline, that compares planned and measured host memory at the end of a
+// run.
 [[nodiscard]] std::string measured_text(const MemoryPlan& plan);
 
-// The memory of the worker that used most of its GPU's, or without GPUs of the worker that used most; for the end of a
-// run.
+// Returns a line, without a newline, about the memory of one worker, for the end of a run: the
+// worker that used the largest share of its GPU's memory or, without GPUs, the largest amount.
 [[nodiscard]] std::string worker_memory_text(const std::vector<WorkerMemoryUse>& workers);
 
-// The one line that depends on the machine and on the number of workers; results do not.
+// Returns the one line that depends on the machine and on the number of workers. Results do not
+// depend on them.
 [[nodiscard]] std::string speed_text(int num_workers, const std::string& plan);
 
 }  // namespace rp

@@ -21,20 +21,21 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The vocabulary that lets every token file pass while the model's is not known.
+// A vocabulary size that accepts every token file, for use while the model's vocabulary is unknown.
 constexpr std::int64_t kAnyVocabulary = std::int64_t{1} << 40;
 
-// Masters and moments; asynchronous runs keep the weights of one step before, too.
+// Counts masters and moments; asynchronous runs also save the weights of the step before.
 std::uint64_t checkpoint_bytes(const TrainSettings& settings, std::int64_t num_trained) {
   return static_cast<std::uint64_t>(num_trained) * (12 + (settings.asynchronous ? dtype_bytes(settings.dtype) : 0));
 }
 
-// How many more there are at once, at least. A run that keeps a number of them needs room for two: a new one is whole
-// before the last old one is deleted; others go earlier where the disk is full.
+// Returns the minimum number of further checkpoints that exist at the same time. A run that keeps a
+// limited number of checkpoints needs space for two: a new one is complete before the oldest is
+// deleted; if the disk is full, others are deleted earlier.
 std::int64_t num_checkpoints_to_come(const TrainSettings& settings, std::int64_t steps_done) {
   const std::int64_t steps = settings.max_steps - steps_done;
   if (steps <= 0) return 0;
-  std::int64_t number = 1;  // at the end, or by a signal
+  std::int64_t number = 1;  // the one at the end, or after a signal
   if (const std::int64_t interval = settings.save_every.steps; interval > 0) {
     number = settings.max_steps / interval - steps_done / interval + (settings.max_steps % interval == 0 ? 0 : 1);
   } else if (settings.save_every.seconds > 0) {
@@ -59,7 +60,8 @@ void check_experts(const TrainSettings& settings, const models::ModelInfo& model
                    settings.model.string(), " (", model.architecture, ") has none; leave it out"));
 }
 
-// Room for so many checkpoints of `each` bytes, and for the trained model.
+// Checks that the disk has space for `num_checkpoints` checkpoints of `each` bytes and for the
+// trained model.
 void check_disk(const TrainSettings& settings, const models::ModelInfo& model, std::int64_t num_checkpoints,
                 std::uint64_t each, Problems& problems) {
   fs::path place = fs::absolute(settings.output);
@@ -70,7 +72,7 @@ void check_disk(const TrainSettings& settings, const models::ModelInfo& model, s
   const bool is_adapter = settings.parts.lora.rank > 0;
   const std::uint64_t final_bytes = (is_adapter ? 4 * static_cast<std::uint64_t>(model.num_trained) : 0) +
                                     (!is_adapter || settings.saves_merged ? model.weight_bytes : 0);
-  // In doubles: steps times parameters may be any number.
+  // Computed in double, because steps times parameters may overflow an integer.
   const double need =
       static_cast<double>(final_bytes) + static_cast<double>(num_checkpoints) * static_cast<double>(each);
   if (need <= static_cast<double>(space.available)) return;
@@ -113,7 +115,7 @@ void open_data(const TrainSettings& settings, RunInputs& inputs, std::int64_t vo
   inputs.eval_sequences = sequences_of(*inputs.eval_data, split_documents(num_documents, 0, 0).trained);
 }
 
-// Those of a run whose length was not known before the data were.
+// Checks the warm-up of a run whose number of steps was not known before the data were read.
 void check_steps(const TrainSettings& settings, Problems& problems) {
   if (settings.epochs == 0 || settings.warmup_steps <= settings.max_steps) return;
   problems.add(ExitCode::kUsage, cat("--warmup-steps ", settings.warmup_steps, " is more than the ", settings.max_steps,
@@ -129,7 +131,8 @@ void inspect_model(const TrainSettings& settings, RunInputs& inputs, Problems& p
   });
 }
 
-// Where to resume, and whether that run can go on as this one is set up.
+// Finds the checkpoint to resume from, and checks that its run can continue with the present
+// settings.
 void find_checkpoint(const TrainSettings& settings, RunInputs& inputs, Problems& problems) {
   inputs.resume = find_resume_point(settings, problems);
   if (!inputs.resume.checkpoint) {
@@ -138,7 +141,7 @@ void find_checkpoint(const TrainSettings& settings, RunInputs& inputs, Problems&
     return;
   }
   if (inputs.batches == nullptr || inputs.identity == ModelIdentity{})
-    return;  // what is wrong with data or model is told
+    return;  // find_run_inputs() reports what is wrong with the data or the model
   const fs::path& checkpoint = *inputs.resume.checkpoint;
   inputs.notes = check_resume(checkpoint, inputs.resume.saved, inputs.state(settings, 0, 0), problems);
   if (settings.resumes_newest_whole)
@@ -148,12 +151,13 @@ void find_checkpoint(const TrainSettings& settings, RunInputs& inputs, Problems&
   inputs.evaluations = inputs.resume.saved.evaluations;
 }
 
-// Whether there is nothing left to do for a job that is queued again and again.
+// Returns true if nothing is left to do for a job that is queued repeatedly with --resume auto.
 bool has_ended(const TrainSettings& settings) {
   const RunDirectory output(settings.output);
   if (!settings.resumes_newest_whole || !output.has_final_model()) return false;
   const std::vector<std::int64_t> steps = output.checkpoints();
-  // The steps of epochs are not known yet, and a run of them that has written its model is not longer than it was.
+  // With --epochs, the number of steps is not known yet. Such a run that has written its model is
+  // taken as complete.
   if (steps.empty() || settings.epochs > 0 || steps.back() >= settings.max_steps) return true;
   if (settings.early_stop == 0) return false;
   return read_checkpoint(output.checkpoint(steps.back())).evaluations.num_since_best >= settings.early_stop;
@@ -185,7 +189,8 @@ RunInputs find_run_inputs(TrainSettings& settings, int threads_per_worker) {
                problems);
   }
   problems.throw_if_any();
-  // Last, because every byte of the model is read for it. Only what `train` itself has written has such a list.
+  // This check comes last because it reads every byte of the model. Only models that `train` has
+  // written have such a list.
   ChecksumList::verify_if_listed(settings.model, ChecksumKind::kSha256, {kConfigFile});
   return inputs;
 }

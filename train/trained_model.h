@@ -1,5 +1,6 @@
 // train/trained_model.h
-// What a run leaves behind: OUTPUT/final, and OUTPUT/merged of a run with LoRA that was asked for it.
+// Writes the result of a run: OUTPUT/final, and OUTPUT/merged for a run with LoRA and
+// --save-merged.
 #pragma once
 
 #include <string>
@@ -9,8 +10,8 @@
 
 namespace rp {
 
-// Writes them from the pipeline's weights. Returns where they are: "the model is in run/final". Throws rp::Error
-// (kOutputFailed).
+// Writes the model or adapter from the pipeline's weights. Returns a text that names its directory:
+// "the model is in run/final". Throws rp::Error (kOutputFailed).
 [[nodiscard]] std::string write_trained_model(Pipeline& pipeline, const TrainSettings& settings);
 
 }  // namespace rp

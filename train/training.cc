@@ -25,7 +25,7 @@
 namespace rp {
 namespace {
 
-// Resident memory of this process, which maps the whole host store.
+// Returns the resident memory of this process, which maps the whole host store.
 std::uint64_t resident_bytes() {
   std::ifstream file("/proc/self/statm");
   std::uint64_t pages = 0;
@@ -34,7 +34,7 @@ std::uint64_t resident_bytes() {
   return resident * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
 }
 
-// Those of one round of the step.
+// Adds the losses of one round of the step.
 void add_losses(const models::CausalLmLosses& losses, StepReport& report) {
   report.loss += losses.cross_entropy;
   if (losses.z_loss) report.z_loss = report.z_loss.value_or(0) + *losses.z_loss;
@@ -46,7 +46,7 @@ void add_losses(const models::CausalLmLosses& losses, StepReport& report) {
   report.experts = sum;
 }
 
-// Vectors, which norms and biases are, do not decay unless that is asked for.
+// Parameters that are vectors, such as norms and biases, do not decay unless --decay-all is given.
 Update update_of(const TrainSettings& settings, double learning_rate) {
   const AdamW rule{.learning_rate = learning_rate,
                    .beta1 = settings.beta1,
@@ -81,8 +81,8 @@ Training::Training(Session& session, Pipeline& pipeline, const TrainSettings& se
   set_failure_log([this](const std::string& text) {
     try {
       log_->append(text);
-    } catch (const Error&) {  // NOLINT(bugprone-empty-catch): a disk that is full for both is reported by the next file
-                              // that fails
+    } catch (const Error&) {  // NOLINT(bugprone-empty-catch): if the disk is full for this file too, the next file
+                              // that fails reports it
     }
   });
 }
@@ -92,7 +92,7 @@ Training::~Training() { set_failure_log({}); }
 void Training::take_over_directory() {
   directory_.create();
   metrics_ = StepFile::open_json(directory_.metrics(),
-                                 done_);  // before anything is renamed: no other run has this directory now
+                                 done_);  // before anything is renamed: its lock keeps other runs out of this directory
   metrics_csv_ = StepFile::open_csv(directory_.path() / "metrics.csv", done_, metrics_csv_header());
   if (inputs_.eval_sequences)
     evaluations_ = StepFile::open_json(directory_.evaluations(), inputs_.evaluations.last_step);
@@ -103,7 +103,8 @@ void Training::take_over_directory() {
     inputs_.notes.push_back(cat(each.path.filename().string(), " is damaged and now called ",
                                 directory_.set_aside(each.path, "damaged-"), ": ", each.reason));
   }
-  // Without final/ beside it, it is of an end that was cut short, or of one after fewer steps.
+  // A merged model without final/ next to it comes from an interrupted end of a run, or from an end
+  // after fewer steps.
   if (std::error_code ignored; std::filesystem::exists(directory_.merged_model(), ignored)) {
     inputs_.notes.push_back(cat("merged/ was there already and is now called ",
                                 directory_.set_aside(directory_.merged_model(), "earlier-")));
@@ -114,7 +115,7 @@ void Training::run() {
   try {
     run_to_end();
   } catch (...) {
-    checkpoints_.leave();  // whichever way it came
+    checkpoints_.leave();  // for every exception, including those that run_to_end() does not catch itself
     throw;
   }
 }
@@ -149,12 +150,12 @@ void Training::run_to_end() {
 }
 
 void Training::train_steps() {
-  after_step();  // an evaluation before the first step, or the one that an interrupted run has not made
+  after_step();  // the evaluation before the first step, or the one that an interrupted run has not made
   while (done_ < settings_.max_steps && !stops_early()) {
     session_.set_stop_notice(cat("finishing step ", done_ + 1, ", then a checkpoint"));
     AcceptedStep next = accept_step(done_ + 1);
     ++done_;
-    // Only now: while one step's numbers are waited for, the next one is at work.
+    // Only now: while the results of one step are waited for, the next step runs.
     report_accepted();
     accepted_ = std::move(next);
     after_step();
@@ -172,7 +173,8 @@ void Training::after_step() {
     report_accepted();
     evaluate();
   }
-  // Beside the next step, whose numbers come only after those of this one.
+  // The checkpoint is written while the next step runs, whose results arrive only after those of
+  // this step.
   if (checkpoints_.is_due(done_)) checkpoints_.begin(done_);
 }
 
@@ -199,7 +201,8 @@ void Training::evaluate() {
   events_->add(done_, {{"eval/loss", report.loss}, {"eval/perplexity", report.perplexity()}});
   summary_.add(report);
   note(evaluation_text(report));
-  // What a run begins with is there already, unless its model may be the one that is written in the end.
+  // The initial weights of a run need no checkpoint, unless they may be written at the end as the
+  // best ones.
   const bool may_be_written = done_ > 0 || settings_.final_model == FinalModel::kBest;
   if (report.is_best && may_be_written && settings_.save_every.is_on()) checkpoints_.begin(done_);
 }
@@ -211,7 +214,8 @@ Training::AcceptedStep Training::accept_step(std::int64_t step) {
   TokenBatch batch = inputs_.batches->next();
   accepted.tokens = batch.num_tokens;
   accepted.trained_tokens = batch.num_trained;
-  // Of the whole step, so that the loss is a mean over its trained tokens however it is split.
+  // The divisor counts the trained tokens of the whole step, so that the loss is the mean over them
+  // however the step is split.
   const at::Tensor divisor = at::scalar_tensor(static_cast<double>(batch.num_trained), at::kFloat);
   const std::int64_t size = settings_.sequences_of_round();
   for (std::int64_t round = 0; round < settings_.rounds_per_step; ++round) {
@@ -311,7 +315,7 @@ void Training::report_activations() {
 
 std::string Training::write_model() {
   checkpoints_.finish();
-  // Whatever becomes of the model's files: the training is not lost.
+  // The checkpoint comes first, so that the training is not lost if the model cannot be written.
   const bool saves_first = settings_.save_every.is_on() && done_ > 0;
   if (saves_first) save_checkpoint();
   const std::int64_t best = inputs_.evaluations.best_step;
@@ -345,7 +349,7 @@ std::string Training::lost_text() const try {
   const std::int64_t num_lost = std::max<std::int64_t>(reported_ - saved.back(), 0);
   return cat("train: the run ends after step ", reported_, "; ", counted(num_lost, "step is", "steps are"),
              " lost: go on from ", directory_.checkpoint(saved.back()).string(), " with --resume auto\n");
-} catch (const Error&) {  // of a directory that cannot be read: what failed the run counts
+} catch (const Error&) {  // if the directory cannot be read, the error that failed the run is the one to report
   return "";
 }
 

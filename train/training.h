@@ -1,5 +1,5 @@
 // train/training.h
-// The training loop: rounds, steps, metrics, checkpoints, the trained model.
+// Runs the training loop: rounds, steps, metrics, checkpoints, the trained model.
 #pragma once
 
 #include <cstdint>
@@ -23,23 +23,23 @@
 
 namespace rp {
 
-// One run in the coordinator, made after Session::start(). All arguments must outlive it.
+// One run in the coordinator. Constructed after Session::start(). All arguments must outlive it.
 class Training {
  public:
-  // Loads the checkpoint, if there is one, and makes the output directory.
-  // `loss`: with which the pipeline's loss was made. `header`: what the log begins with.
+  // Loads the checkpoint, if there is one, and creates the output directory. `loss`: the settings
+  // that the pipeline's loss was made with. `header`: the first text of the log.
   Training(Session& session, Pipeline& pipeline, const TrainSettings& settings,
            const models::CausalLmLossSettings& loss, RunInputs& inputs, const std::string& header);
   ~Training();
   Training(const Training&) = delete;
   Training& operator=(const Training&) = delete;
 
-  // Trains to the last step and writes the trained model. Once a signal asks for an end: writes a checkpoint, says so
-  // to the session, and throws Interrupted.
+  // Trains to the last step and writes the trained model. Once a signal has requested an end:
+  // writes a checkpoint, reports that to the session, and throws Interrupted.
   void run();
 
  private:
-  // A step that was accepted and whose numbers were not read yet.
+  // A step that was accepted and whose results have not been read yet.
   struct AcceptedStep {
     std::int64_t step = 0;
     double learning_rate = 0;
@@ -51,36 +51,40 @@ class Training {
   };
 
   void run_to_end();
-  // Makes the output directory this run's: its lock, its metrics, and nothing in the way.
+  // Claims the output directory for this run: locks it, opens the files of metrics, and renames
+  // what is in the way.
   void take_over_directory();
   void train_steps();
-  // All rounds of the next step, and its update.
+  // Accepts all rounds of the next step, and its update.
   [[nodiscard]] AcceptedStep accept_step(std::int64_t step);
-  // Evaluates and begins a checkpoint where that is due after the steps that are accepted so far.
+  // Evaluates and begins a checkpoint, if either is due after the steps that are accepted so far.
   void after_step();
   [[nodiscard]] bool is_evaluation_due() const;
-  // Whether the evaluations have stopped getting better.
+  // Returns true if the last `early_stop` evaluations brought no better loss.
   [[nodiscard]] bool stops_early() const;
   void evaluate();
-  // Waits for the numbers of the step that was accepted last, if they are still to be read, and reports them.
+  // Waits for the results of the last accepted step, unless they have been reported, and reports
+  // them.
   void report_accepted();
-  // What the layers of a step take on all workers together.
+  // Returns the time that the layers of one step need, summed over all workers.
   [[nodiscard]] double layer_seconds_of_step() const;
   [[nodiscard]] std::uint64_t staged_bytes_since_report();
-  // Tells once how long the workers warmed up.
+  // Notes how long the workers warmed up, once.
   void report_warm_up();
-  // Tells the budget of activations when it is known, and when it is another by 1 % of the plan.
+  // Notes the budget of activations when it becomes known, and when it has changed by more than 1 %
+  // of the plan.
   void report_activations();
-  // Tells what steps took, and what they were expected to take.
+  // Notes the measured time of steps and the predicted one.
   void report_step_times();
-  // A line on the screen and in the log.
+  // Shows a line on the screen and appends it to the log.
   void note(const std::string& line);
-  // A checkpoint and then the trained model; says where that is.
+  // Writes a checkpoint and then the trained model. Returns a text that names its directory.
   [[nodiscard]] std::string write_model();
-  // Writes the checkpoint of the steps done so far, unless it is there, and waits for it.
+  // Writes the checkpoint of the steps done so far, unless it exists, and waits for it.
   void save_checkpoint();
   void save_interrupted(const Interrupted& interrupted);
-  // A line that says what a run that fails has lost, and what to go on from; "" before its first step.
+  // Returns a line that reports how many steps a failed run has lost, and where to resume; ""
+  // before its first step.
   [[nodiscard]] std::string lost_text() const;
 
   Session& session_;
@@ -89,8 +93,8 @@ class Training {
   const models::CausalLmLossSettings& loss_settings_;
   RunInputs& inputs_;
   RunDirectory directory_;
-  std::int64_t done_;      // steps accepted, those of the checkpoint included
-  std::int64_t reported_;  // the last step whose numbers were reported
+  std::int64_t done_;      // steps accepted, including those before the checkpoint
+  std::int64_t reported_;  // the last step whose results were reported
   std::optional<StepFile> metrics_, metrics_csv_, evaluations_;
   std::optional<EventFile> events_;
   std::optional<KeptFile> log_;
@@ -99,9 +103,9 @@ class Training {
   StepClock clock_;
   std::optional<AcceptedStep> accepted_;
   Checkpoints checkpoints_;
-  std::uint64_t reported_staged_bytes_ = 0;  // of all steps so far
+  std::uint64_t reported_staged_bytes_ = 0;  // sum over all reported steps
   bool has_told_warm_up_ = false;
-  double told_activation_bytes_ = 0;  // the budget as it was told last
+  double told_activation_bytes_ = 0;  // the budget as last reported; 0: not yet
 };
 
 }  // namespace rp

@@ -35,7 +35,7 @@ void GradientDownloader::write_totals(const RunningTask& task) const {
   for (std::size_t i = 0; i < task.totals.layer_times.size(); ++i) {
     LayerTime& time = table.layer_time(task.command.first_layer + static_cast<int>(i));
     const LayerTime& measured = task.totals.layer_times[i];
-    // A forward stage says nothing of the backward, and the other way round.
+    // A forward stage measures no backward pass, and a backward stage measures no forward pass.
     if (phase != Phase::kBackward) time.forward_ns = measured.forward_ns;
     if (phase == Phase::kBackward) time.recompute_ns = measured.recompute_ns;
     if (phase != Phase::kForward) time.backward_ns = measured.backward_ns;
@@ -62,7 +62,7 @@ DeviceMemoryPeaks GradientDownloader::memory_of(const RunningTask& task) const {
 }
 
 bool GradientDownloader::enqueue_gradients(RunningTask& task) {
-  // Deep layers first: their updates can start first.
+  // Deep layers come first, because their updates can start first.
   for (std::size_t i = task.uses.size(); i-- > 0;) {
     if (task.uses[i].gradient != nullptr && !enqueue_gradient(task, i)) return false;
   }
@@ -95,10 +95,11 @@ bool GradientDownloader::enqueue_gradient(RunningTask& task, std::size_t use) {
   return true;
 }
 
-// Between its first computation and its last one a task waits for its inputs.
+// The task waited for inputs whenever it was not computing between its first computation and its
+// last.
 void GradientDownloader::tell_times(RunningTask& task) {
   const std::vector<MicrobatchTime>& times = task.totals.times;
-  if (times.empty()) return;  // it failed before its first microbatch
+  if (times.empty()) return;  // the task failed before its first microbatch
   Completion& completion = task.completion;
   completion.start_ns = times.front().begin_ns;
   completion.end_ns = times.back().end_ns;
@@ -122,7 +123,7 @@ void GradientDownloader::complete(void* argument) {
   }
   self.tell_times(task);
   if (task.gradient_buffer != nullptr) flow.free_gradient_buffers.push(task.gradient_buffer);
-  RP_ASSERT(self.completions_.try_push(task.completion));  // the coordinator runs ahead by less than the ring holds
+  RP_ASSERT(self.completions_.try_push(task.completion));  // the coordinator is ahead by less than the ring holds
   flow.free_tasks.push(&task);
 }
 

@@ -1,10 +1,12 @@
 // worker/gradient_downloader.h
-// The last thread of a task's life: waits until the gradients in the store may be written, enqueues their download, and
-// behind it the completion.
+// Waits until the gradients in the store may be written, then enqueues their download and, after
+// it, the completion of the task. A task's life ends here.
 //
-// Owned by the Worker; run() is its thread. Waits for `gradient_released` of each use. Writes to the store, in the
-// order of the stream of gradients' downloads: the gradients, what the task found out (losses, square sums, layer
-// times) in the round's table, and the completion ring. That stream must be drained before it is destroyed.
+// Owned by the Worker. run() is executed by the gradient downloader's thread. It waits for
+// `gradient_released` of each use. It writes to the store, in the order of the gradient download
+// stream: the gradients, the results of the task (losses, square sums, layer times and layer
+// memory) in the round's table, and the completion ring. The stream must be drained before it is
+// destroyed.
 #pragma once
 
 #include <cstddef>
@@ -16,20 +18,20 @@ namespace rp {
 
 class GradientDownloader {
  public:
-  // Both must outlive it.
+  // Both arguments must outlive it.
   GradientDownloader(WorkerParts& worker, StageExecutor& executor);
 
-  // Until the worker stops.
+  // Downloads gradients until the worker stops.
   void run();
 
-  // Wakes run() if it waits for room in the download stream.
+  // Wakes run() if it waits for a piece of a download.
   void wake() const { copies_.wake(); }
 
  private:
-  // A false result means: the worker stops.
+  // These return false if the worker stops.
   [[nodiscard]] bool enqueue_gradients(RunningTask& task);
   [[nodiscard]] bool enqueue_gradient(RunningTask& task, std::size_t use);
-  // Runs in the download stream, after everything that the task wrote.
+  // Called by the gradient download stream after everything that the task writes.
   static void complete(void* task);
   void write_totals(const RunningTask& task) const;
   [[nodiscard]] DeviceMemoryPeaks memory_of(const RunningTask& task) const;
@@ -40,7 +42,7 @@ class GradientDownloader {
   Stream& stream_;
   ThreadWaits waits_;
   BulkCopies copies_;
-  RingWriter<Completion> completions_;  // the download stream's
+  RingWriter<Completion> completions_;  // writer: the gradient download stream
 };
 
 }  // namespace rp

@@ -1,5 +1,6 @@
 // worker/input_buffers.h
-// Device memory for the inputs of two microbatches: one is computed while the next one is uploaded.
+// Holds the inputs of two microbatches in device memory: one is computed while the next one is
+// uploaded.
 #pragma once
 
 #include <array>
@@ -17,29 +18,32 @@
 
 namespace rp {
 
-// Written by the input uploader, read by the stage runner. Microbatches are numbered over all tasks of the worker, from
-// 0; number n lies in place n mod kInputPlaces.
+// Written by the input uploader and read by the stage runner. Microbatches are numbered over all
+// tasks of the worker, from 0. Microbatch n uses place n mod kInputPlaces.
 class InputBuffers {
  public:
   explicit InputBuffers(Device& device)
       : device_(device), recomputable_(device, kPlaces), uploaded_(device, kPlaces), computed_(device, kPlaces) {}
 
-  // InputUploader: until the place of microbatch n is free.
+  // Called by the input uploader. Blocks until the place of microbatch n is free.
   [[nodiscard]] WaitResult wait_free(std::uint64_t n, const WaitLimits& limits) const {
     return n < kPlaces ? WaitResult::kReached : computed_.wait_at_least(n - kPlaces + 1, limits);
   }
-  // InputUploader: makes it empty, for uploads on `stream`. REQUIRES: wait_free(n).
+  // Called by the input uploader. Empties the place of microbatch n, and makes later uploads on
+  // `stream` wait until the device no longer reads it. REQUIRES: wait_free(n) returned kReached.
   void clear(std::uint64_t n, Stream& stream) {
     places_[n % kPlaces].inputs.blocks.clear();
     places_[n % kPlaces].inputs.gradient.reset();
     if (n >= kPlaces) computed_.enqueue_wait(n - kPlaces + 1, stream);
   }
-  // InputUploader: copies a block of the store into the place of microbatch n and adds it to its inputs. Returns where
-  // the end of the block, from its first tensor's data on, will be.
+  // Called by the input uploader. Enqueues the copy of a block of the store to the place of
+  // microbatch n, and adds the block to its inputs. Returns the device memory that will contain the
+  // block from its first tensor's data to its end.
   std::span<const std::byte> upload(std::uint64_t n, BlockKind kind, int index, const std::byte* block,
                                     std::uint64_t bytes, Stream& stream);
-  // InputUploader: all of microbatch n but the gradient, or all of it, is there once `stream` has done what is
-  // enqueued. The first is said of backward stages only.
+  // Called by the input uploader. The first announces that all inputs of microbatch n except the
+  // gradient are uploaded once `stream` has done what is enqueued; it is called for backward stages
+  // only. The second announces the same of all inputs.
   void publish_recomputable(std::uint64_t n, Stream& stream) {
     places_[n % kPlaces].inputs.others_known_ns = now_ns();
     recomputable_.publish(n + 1, stream);
@@ -49,19 +53,22 @@ class InputBuffers {
     uploaded_.publish(n + 1, stream);
   }
 
-  // Stage runner: until that is said of microbatch n.
+  // Called by the stage runner. Block until the announcement was made for microbatch n.
   [[nodiscard]] WaitResult wait_recomputable(std::uint64_t n, const WaitLimits& limits) const {
     return recomputable_.wait_at_least(n + 1, limits);
   }
   [[nodiscard]] WaitResult wait_uploaded(std::uint64_t n, const WaitLimits& limits) const {
     return uploaded_.wait_at_least(n + 1, limits);
   }
-  // Stage runner: what `stream` computes from now on comes after that. REQUIRES: it was said.
+  // Called by the stage runner. Make what is enqueued on `stream` from now on run after the
+  // announced uploads. REQUIRES: the corresponding wait returned kReached.
   void compute_after_recomputable(std::uint64_t n, Stream& stream) const { recomputable_.enqueue_wait(n + 1, stream); }
   void compute_after_uploaded(std::uint64_t n, Stream& stream) const { uploaded_.enqueue_wait(n + 1, stream); }
-  // Stage runner. REQUIRES: wait_uploaded(n), or wait_recomputable(n) and the gradient is not read.
+  // Called by the stage runner. REQUIRES: wait_uploaded(n) returned kReached; or
+  // wait_recomputable(n) did, and the gradient is not read.
   [[nodiscard]] const MicrobatchInputs& inputs(std::uint64_t n) const { return places_[n % kPlaces].inputs; }
-  // Stage runner: the place of microbatch n may be filled again once `stream` has computed what is enqueued.
+  // Called by the stage runner. Allows the place of microbatch n to be filled again once `stream`
+  // has done what is enqueued.
   void publish_computed(std::uint64_t n, Stream& stream) { computed_.publish(n + 1, stream); }
 
   void wake() const {
@@ -73,15 +80,16 @@ class InputBuffers {
  private:
   static constexpr std::uint64_t kPlaces = kInputPlaces;
   struct Place {
-    std::vector<ScratchMemory> memory;  // by place in inputs.blocks, and of the gradient behind them
+    std::vector<ScratchMemory> memory;  // by index in inputs.blocks; the gradient's comes after them
     MicrobatchInputs inputs;
   };
 
   Device& device_;
   std::array<Place, kPlaces> places_;
-  StreamSignal recomputable_;  // the upload-activations stream's. Number of the last one but for its gradient, plus 1
-  StreamSignal uploaded_;      // likewise. Number of microbatches that are there
-  StreamSignal computed_;      // the compute stream's. Number of microbatches computed
+  StreamSignal
+      recomputable_;       // on the activation upload stream: number of microbatches uploaded except for the gradient
+  StreamSignal uploaded_;  // on the activation upload stream: number of microbatches uploaded
+  StreamSignal computed_;  // on the compute stream: number of microbatches computed
 };
 
 }  // namespace rp

@@ -1,8 +1,9 @@
 // worker/input_uploader.h
-// The thread that uploads a task's inputs, one microbatch ahead of the stage runner.
+// Uploads a task's inputs, one microbatch ahead of the stage runner.
 //
-// Owned by the Worker; run() is its thread. Waits for the events of the workers that make the blocks and for places in
-// the InputBuffers, which it fills. Writes no word of the store.
+// Owned by the Worker. run() is executed by the input uploader's thread. It waits for the events of
+// the workers that make the blocks, and for free places in the InputBuffers, which it fills. It
+// writes no word of the store.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +19,12 @@ class InputUploader {
   // `inputs` must outlive it.
   InputUploader(WorkerParts& worker, InputBuffers& inputs);
 
-  // Until the worker stops.
+  // Uploads inputs until the worker stops.
   void run();
 
  private:
-  // Both for microbatch n of all. A false result means: the worker stops.
+  // Both upload inputs of microbatch n, counted over all tasks. They return false if the worker
+  // stops.
   [[nodiscard]] bool fetch(const Command& command, const std::vector<BlockRow>& rows, int microbatch, std::uint64_t n);
   [[nodiscard]] bool fetch_block(const Command& command, BlockRow row, int microbatch, std::uint64_t n);
 

@@ -1,5 +1,5 @@
 // worker/local_queue.h
-// A queue between two threads of a worker that ends when the worker drops its work.
+// Connects two threads of a worker by a queue that can be closed when the worker drops its work.
 #pragma once
 
 #include <deque>
@@ -20,8 +20,8 @@ class LocalQueue {
     changed_.notify_all();
   }
 
-  // The oldest item; waits for one, which `waits`, the caller's record, says meanwhile. Nothing once close() was
-  // called.
+  // Removes and returns the oldest item; blocks until there is one. `waits`, the caller's record,
+  // contains `wait` while the call blocks. Returns nothing once close() was called.
   [[nodiscard]] std::optional<T> pop(WaitRecord waits, const Wait& wait) {
     MutexLock lock(mutex_);
     while (items_.empty() && !closed_) {

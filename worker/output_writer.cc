@@ -38,7 +38,7 @@ void OutputWriter::write_block(const Command& command, int microbatch, const Out
     }
   }
   trace_.output(copy, command, {block.kind, block.index}, microbatch, layout.bytes);
-  // Buffers are made by all microbatches together.
+  // All microbatches together make one block of buffers.
   const int place = block.kind == BlockKind::kBuffers ? 0 : microbatch;
   const RoundTable table = store_.round_table(command);
   table.place(block.kind, block.index, place) = {
@@ -58,7 +58,8 @@ void OutputWriter::write(const Command& command, int microbatch, MicrobatchOutpu
   stream_.call(&OutputWriter::free_place, &place);
 }
 
-// In a thread of the stream's. The number last: the place may be filled anew then.
+// Called in a thread of the stream. The number is published last, because the place may be filled
+// again from then on.
 void OutputWriter::free_place(void* argument) {
   Place& place = *static_cast<Place*>(argument);
   place.blocks.clear();

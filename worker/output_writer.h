@@ -1,7 +1,9 @@
 // worker/output_writer.h
-// Writes a task's outputs into the worker's activation arena and tells the readers where they are.
+// Writes a task's outputs to the worker's activation arena, and announces to the readers where they
+// are.
 //
-// Used by the stage runner only. What is free again comes through the coordinator's free ring.
+// Used by the stage runner only. The coordinator returns blocks that are no longer needed through
+// its free ring.
 #pragma once
 
 #include <array>
@@ -20,26 +22,28 @@ namespace rp {
 
 class OutputWriter {
  public:
-  // What it copies is recorded in `trace`. All must outlive it, and the download stream be drained before it ends.
+  // Its copies are recorded in `trace`. All arguments must outlive it, and the output download
+  // stream must be drained before it is destroyed.
   OutputWriter(Store& store, int worker, Device& device, OutputSignals& signals, WorkerTrace& trace);
 
-  // Until there is room on the device for the outputs of another microbatch: until those of all but kOutputPlaces - 1
-  // are copied.
+  // Blocks until the device has free space for the outputs of another microbatch, which is when the
+  // outputs of all microbatches except the last kOutputPlaces - 1 are copied.
   [[nodiscard]] WaitResult wait_room(const WaitLimits& limits) const {
     return num_written_ < kOutputPlaces ? WaitResult::kReached
                                         : copied_.wait_at_least(num_written_ + 1 - kOutputPlaces, limits);
   }
 
-  // Enqueues the copies of one microbatch's blocks, which the compute stream has been given to compute, and, after
-  // them, its event. Throws rp::Error (kNoResource) if the arena cannot grow. REQUIRES: there is room.
+  // Enqueues the copies of one microbatch's blocks, whose computation is already enqueued on the
+  // compute stream, and after them the microbatch's event. Throws rp::Error (kNoResource) if the
+  // arena cannot grow. REQUIRES: wait_room() returned kReached.
   void write(const Command& command, int microbatch, MicrobatchOutputs outputs);
 
-  // What is enqueued on the download stream from now on comes after `event`.
+  // Makes what is enqueued on the output download stream from now on run after `event`.
   void wait_event(const Event& event) { stream_.wait_event(event); }
-  // `event` is behind all that was enqueued there.
+  // Records `event` after everything that is enqueued on the output download stream.
   void record(Event& event) { stream_.record(event); }
 
-  // Wakes who waits for room.
+  // Wakes the thread that waits in wait_room().
   void wake() const { copied_.wake(); }
 
  private:
@@ -55,16 +59,16 @@ class OutputWriter {
   WorkerTrace& trace_;
   RingReader<FreeRecord> frees_;
   ArenaAllocator allocator_;
-  const std::unique_ptr<Event> computed_;  // of the compute stream: behind the microbatch that is written
-  // Of the last microbatches: what keeps their tensors alive until they are copied.
+  const std::unique_ptr<Event> computed_;  // in the compute stream, after the microbatch that is being written
+  // Keeps the tensors of one of the last microbatches alive until they are copied.
   struct Place {
     std::vector<OutputBlock> blocks;
     OutputWriter* writer = nullptr;
-    std::uint64_t number = 0;  // of microbatches, with this one
+    std::uint64_t number = 0;  // of microbatches written, including this one
   };
   std::array<Place, kOutputPlaces> places_;
   std::uint64_t num_written_ = 0;  // microbatches
-  SequenceWord copied_{};          // writer: the download stream. Of those
+  SequenceWord copied_{};          // writer: the output download stream. Microbatches whose outputs are copied
 };
 
 }  // namespace rp

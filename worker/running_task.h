@@ -1,5 +1,6 @@
 // worker/running_task.h
-// A task on a worker, from its command to its completion, and the device buffers that it holds meanwhile.
+// Holds a task of a worker from its command to its completion, together with the device buffers
+// that it occupies.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +13,10 @@
 
 namespace rp {
 
-// Device memory that grows to what is needed and is kept.
+// Device memory that grows to the largest size requested and is then kept.
 class ScratchMemory {
  public:
-  // At least `bytes` bytes; the contents are lost if it had to grow.
+  // Returns at least `bytes` bytes. The contents are lost if the memory has to grow.
   std::byte* resize(Device& device, std::uint64_t bytes, MemoryUse use) {
     if (memory_.bytes() < bytes) {
       memory_ = DeviceMemory();
@@ -30,35 +31,37 @@ class ScratchMemory {
   DeviceMemory memory_;
 };
 
-// What a stage computes with. Held from the upload of the weights until the last microbatch is enqueued.
+// The weights of a stage on the device. A task holds the buffer from the upload of its weights
+// until its last microbatch is enqueued.
 struct StageBuffer {
   ScratchMemory weights;              // working copies of the stage's weight groups
-  std::unique_ptr<Event> computed{};  // of the compute stream: behind the last task that used it
+  std::unique_ptr<Event> computed{};  // in the compute stream, after the last task that used the buffer
 };
 
-// The rounded gradients of a stage. Held from before the first microbatch to the end of their download.
+// The rounded gradients of a stage on the device. A task holds the buffer from before its first
+// microbatch to the end of the gradients' download.
 struct GradientBuffer {
   ScratchMemory gradients;
-  std::unique_ptr<Event> computed{};  // of the compute stream: the gradients are there
+  std::unique_ptr<Event> computed{};  // in the compute stream: the gradients are complete
 };
 
 class GradientDownloader;
 
-// Filled by the weight uploader, computed by the stage runner, given back by the gradient downloader; each hands it to
-// the next.
+// A task of the worker. Each thread passes it to the next: the weight uploader fills it in, the
+// stage runner computes it, and the gradient downloader returns it.
 struct RunningTask {
   Command command;
-  std::uint64_t serial = 0;     // of the tasks of this worker, from 1
+  std::uint64_t serial = 0;     // counts the tasks of this worker, from 1
   std::vector<UseMemory> uses;  // by (layer, use)
   double loss_scale = 1;
-  std::int64_t weights_known_ns = 0;  // see StageTask
+  std::int64_t weights_known_ns = 0;  // defined in StageTask
   std::int64_t weights_enqueued_ns = 0;
   StageBuffer* stage_buffer = nullptr;
   GradientBuffer* gradient_buffer = nullptr;
   TaskTotals totals;
   Completion completion;
-  std::unique_ptr<Event> written{};  // of the download stream: behind the outputs of its last microbatch
-  GradientDownloader* gradient_downloader = nullptr;  // for the last operation of its download
+  std::unique_ptr<Event> written{};                   // in the output download stream, after all outputs of the task
+  GradientDownloader* gradient_downloader = nullptr;  // set for complete(), the last operation of the task
 
   [[nodiscard]] StageTask stage_task() const {
     return {.command = &command,

@@ -10,7 +10,7 @@ namespace rp {
 
 namespace {
 
-// Memory for a stage's weight groups; where it is lacking, the error says for which.
+// Allocates memory for a stage's weight groups. If memory is lacking, the error names the stage.
 std::byte* resize(ScratchMemory& memory, const Command& command, Device& device, std::uint64_t bytes, MemoryUse use) {
   try {
     return memory.resize(device, bytes, use);

@@ -30,7 +30,7 @@ void StageRunner::run() {
   worker_.report.idle();
   while (const auto task = waits_.next_task(worker_.flow.to_run)) {
     run_task(**task);
-    if (!worker_.flow.observe_stop()) worker_.report.idle();  // else what it was doing stays for a dump
+    if (!worker_.flow.observe_stop()) worker_.report.idle();  // otherwise the last task stays on the board for a dump
   }
 }
 
@@ -47,8 +47,8 @@ void StageRunner::run_task(RunningTask& task) {
   if (!run_microbatches(task)) return;
   compute_.record(*task.stage_buffer->computed);
   if (task.completion.outcome == TaskOutcome::kDone) {
-    // Not in the compute stream, where the next task's kernels would wait while the link has outputs or gradients to
-    // download.
+    // The results are downloaded on the output download stream. On the compute stream, the next
+    // task's kernels would have to wait while the link is busy with outputs or gradients.
     outputs_.wait_event(*task.stage_buffer->computed);
     executor_.download(task.totals);
   }
@@ -73,7 +73,8 @@ bool StageRunner::run_microbatches(RunningTask& task) {
   try {
     executor_.begin(task.stage_task());
     for (microbatch = 0; microbatch < task.command.num_microbatches; ++microbatch) {
-      // The recompute does not wait for the gradient: it is done when that arrives.
+      // The recompute does not wait for the gradient, and is usually finished when the gradient
+      // arrives.
       if (task.command.phase == Phase::kBackward && !recompute(task, microbatch)) return false;
       if (!run_microbatch(task, microbatch)) return false;
     }

@@ -1,10 +1,11 @@
 // worker/stage_runner.h
-// The thread that computes a worker's tasks, microbatch by microbatch, and enqueues their outputs on the download
-// stream.
+// Computes a worker's tasks, microbatch by microbatch, and enqueues their outputs on the output
+// download stream.
 //
-// Owned by the Worker; run() is its thread, the only one that calls the StageExecutor, except for
-// StageExecutor::collect(). Waits for other threads of this worker only. Writes to the store: the worker's heartbeat,
-// its failure record, the end of its warm-up, and by its OutputWriter the outputs.
+// Owned by the Worker. run() is executed by the stage runner's thread, which is the only one that
+// calls the StageExecutor, except for StageExecutor::collect(). It waits for other threads of this
+// worker only. It writes to the store: the worker's heartbeat, its failure record, the duration of
+// its warm-up and, through its OutputWriter, the outputs.
 #pragma once
 
 #include <cstdint>
@@ -20,27 +21,28 @@ namespace rp {
 
 class StageRunner {
  public:
-  // All must outlive it.
+  // All arguments must outlive it.
   StageRunner(WorkerParts& worker, StageExecutor& executor, const WeightUploader& weight_uploader,
               InputBuffers& inputs);
 
-  // First of all, in the thread of run(). Returns when the device has done all of it.
+  // Warms up the executor. Must be called before run(), in the same thread. Returns when the device
+  // has finished.
   void warm_up();
 
-  // Until the worker stops. After a task that failed it drops those that come.
+  // Computes tasks until the worker stops. After a task that failed, drops all later ones.
   void run();
 
-  // Wakes the thread that waits for room for outputs.
+  // Wakes the stage runner if it waits for free space for outputs.
   void wake() const { outputs_.wake(); }
 
  private:
   void run_task(RunningTask& task);
-  // A false result means: the worker stops.
+  // These return false if the worker stops.
   [[nodiscard]] bool take_gradient_buffer(RunningTask& task);
   [[nodiscard]] bool run_microbatches(RunningTask& task);
   [[nodiscard]] bool recompute(RunningTask& task, int microbatch);
   [[nodiscard]] bool run_microbatch(RunningTask& task, int microbatch);
-  // Then says that the microbatch computes.
+  // Waits for the inputs of a microbatch, then reports that the microbatch is being computed.
   template <typename WaitOnce>
   [[nodiscard]] bool wait_inputs(RunningTask& task, int microbatch, WaitOnce wait_once);
   void publish_heartbeat();
@@ -53,9 +55,9 @@ class StageRunner {
   InputBuffers& inputs_;
   OutputWriter outputs_;
   ThreadWaits waits_;
-  ScratchMemory accumulators_;         // fp32 gradients of the task that computes
-  bool halted_ = false;                // a task failed, later ones are dropped
-  std::uint64_t next_microbatch_ = 0;  // of all that it computes
+  ScratchMemory accumulators_;         // fp32 gradients of the task that is being computed
+  bool halted_ = false;                // true once a task has failed; later ones are dropped
+  std::uint64_t next_microbatch_ = 0;  // counted over all tasks
 };
 
 }  // namespace rp

@@ -1,17 +1,18 @@
 // worker/task_flow.h
-// The tasks of a worker on their way through its threads: the memory of tasks and device buffers, the queues through
-// which a thread hands them to the next one, and the end of it all.
+// Passes the tasks of a worker from thread to thread: owns the memory of tasks and device buffers,
+// the queues between the threads, and the flag that stops them all.
 //
 //   tasks             free -> weight uploader -> to_fetch -> input uploader
-//                                    -> to_run -> stage runner -> to_finish -> gradient downloader, download stream ->
-//                                    free
+//                                    -> to_run -> stage runner -> to_finish -> gradient downloader
+//                                    -> gradient download stream -> free
 //   stage buffers     free -> weight uploader -> stage runner -> free
-//   gradient buffers  free -> stage runner -> gradient downloader, download stream -> free
+//   gradient buffers  free -> stage runner -> gradient downloader -> gradient download stream -> free
 //
-// The input uploader reads the command only, and has read it before the stage runner gives the task on, which needs its
-// inputs.
+// The input uploader reads only the task's command. It has read it before the stage runner passes
+// the task on, because the stage runner needs the inputs.
 //
-// Owned by the Worker; the queues are for any thread, the memory for whoever holds the task.
+// Owned by the Worker. Any thread may use the queues; tasks and buffers may be accessed only by the
+// thread that holds them.
 #pragma once
 
 #include <algorithm>
@@ -29,7 +30,7 @@ namespace rp {
 
 class TaskFlow {
  public:
-  // At most kStageBuffers. The device must outlive it.
+  // Uses at most kStageBuffers stage buffers. The device must outlive the flow.
   TaskFlow(Device& device, std::size_t num_stage_buffers) {
     for (RunningTask& task : tasks_) {
       task.written = device.make_event();
@@ -52,7 +53,8 @@ class TaskFlow {
   LocalQueue<RunningTask*> to_run;
   LocalQueue<RunningTask*> to_finish;
 
-  // The worker drops its work: every queue is closed, every wait with limits() ends when it is woken.
+  // Stops the flow because the worker drops its work: closes every queue, and ends every wait with
+  // limits() as soon as it is woken.
   void stop() {
     publish_stop();
     for (auto* queue : {&free_tasks, &to_fetch, &to_run, &to_finish}) queue->close();
@@ -61,14 +63,15 @@ class TaskFlow {
   }
   // SYNC: acquire; pairs with publish_stop().
   [[nodiscard]] bool observe_stop() const { return stop_.load(std::memory_order_acquire); }
-  // Of a wait that ends with the flow.
+  // The limits of a wait that ends when the flow stops.
   [[nodiscard]] WaitLimits limits(std::int64_t timeout_ns) const { return {&stop_, timeout_ns}; }
 
  private:
-  // SYNC: release; pairs with observe_stop() and with the waits of a SequenceWord, which look at it by limits().
+  // SYNC: release; pairs with observe_stop() and with the waits of a SequenceWord, which read the
+  // flag through limits().
   void publish_stop() { stop_.store(true, std::memory_order_release); }
 
-  std::array<RunningTask, kTasksAhead + 2> tasks_;  // those given to it, and one for the next command
+  std::array<RunningTask, kTasksAhead + 2> tasks_;  // those that the worker was given, and one for the next command
   std::array<StageBuffer, kStageBuffers> stage_buffers_;
   std::array<GradientBuffer, kGradientBuffers> gradient_buffers_;
   std::atomic<bool> stop_{false};

@@ -1,5 +1,6 @@
 // worker/thread_waits.h
-// How a thread of a worker waits: patiently while the run goes on, and not for ever when it does not.
+// Waits for a fact or a task on behalf of one thread of a worker, and fails when the whole run
+// makes no progress for too long.
 //
 // Owned by the thread's class and used by that thread only. Store and TaskFlow must outlive it.
 #pragma once
@@ -15,21 +16,24 @@ namespace rp {
 
 class ThreadWaits {
  public:
-  // `record`: the thread's.
+  // `record` is the wait record of the thread.
   ThreadWaits(Store& store, int worker, const TaskFlow& flow, WaitRecord record)
       : store_(store), worker_(worker), flow_(flow), record_(record) {}
 
-  // Waits by wait_once(limits), again and again while any worker of the run computes or once the run has failed and is
-  // to be ended by others. False: this worker stops. Throws `what` and the task if all stands still for too long: for
-  // what other processes do after the store's wait_timeout_ns, for what this worker's own threads do later, so that the
-  // thread that knows what is missing speaks first. The record says so meanwhile.
+  // Blocks until wait_once(limits) returns kReached. Calls it again as long as any worker of the
+  // run computes or any weights are updated, and also once the run has failed, because other
+  // processes will then end it. Returns false if this worker stops. Throws rp::Error (kHang) that
+  // names `what` and the task if the whole run makes no progress for too long: for the store's
+  // wait_timeout_ns if `what` is done by another process, and for twice that time if it is done by
+  // another thread of this worker. In this way the thread that knows what is missing reports first.
+  // The record contains `what` while the call blocks.
   template <typename WaitOnce>
   [[nodiscard]] bool wait(const Command& command, const Wait& what, WaitOnce wait_once) {
     const WaitResult at_once = wait_once(flow_.limits(0));
-    // What was signalled after a violation was found is not used.
+    // A fact that was signalled after a violation was found must not be used.
     if (at_once != WaitResult::kTimedOut) return at_once == WaitResult::kReached && !flow_.observe_stop();
     record_.publish(of_task(command, what));
-    // Two waits of half the time: what computes in between is seen.
+    // The timeout is divided into waits of half its length, so that progress in between is noticed.
     const int patience = what.is_for_own_thread() ? 4 : 2;
     int silent_waits = 0;
     while (silent_waits < patience) {
@@ -43,17 +47,19 @@ class ThreadWaits {
     fail(command, what);
   }
 
-  // The oldest task of a queue: without one the thread has nothing to do. Nothing: this worker stops.
+  // Removes and returns the oldest task of `queue`. While the queue is empty, the thread has
+  // nothing to do. Returns nothing if this worker stops.
   [[nodiscard]] std::optional<RunningTask*> next_task(LocalQueue<RunningTask*>& queue) {
     return queue.pop(record_, {.kind = WaitKind::kNextTask});
   }
-  // A device buffer for the task, which its threads give back in time. Null: this worker stops.
+  // Takes a device buffer for the task. Blocks until the worker's threads have returned one.
+  // Returns null if this worker stops.
   template <typename Buffer>
   [[nodiscard]] Buffer* take_buffer(const Command& command, WaitKind what, LocalQueue<Buffer*>& free) {
     return free.pop(record_, of_task(command, {.kind = what})).value_or(nullptr);
   }
 
-  // The thread's, for waits of another kind.
+  // The thread's wait record, for waits that this class does not perform.
   [[nodiscard]] WaitRecord& record() { return record_; }
 
  private:

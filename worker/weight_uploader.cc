@@ -30,7 +30,7 @@ void WeightUploader::run() {
 bool WeightUploader::take_command(Command& command) {
   while (!commands_.try_pop(command)) {
     waits_.record().publish_once({.kind = WaitKind::kNextTask});
-    // A run may pause between two rounds for as long as the user's program likes.
+    // A run may pause between two rounds for as long as the user's program needs.
     if (commands_.wait(worker_.flow.limits(kNsPerSecond)) == WaitResult::kStopped) return false;
   }
   waits_.record().publish_none();
@@ -40,7 +40,7 @@ bool WeightUploader::take_command(Command& command) {
 
 bool WeightUploader::feed(RunningTask& task) {
   if (task.command.phase != Phase::kForward) prepare_gradients(task.command);
-  // Granted in slot order: this thread is the only one who asks.
+  // Buffers are granted in slot order, because only this thread takes them.
   task.stage_buffer = waits_.take_buffer(task.command, WaitKind::kOwnStageBuffer, worker_.flow.free_stage_buffers);
   if (task.stage_buffer == nullptr) return false;
   stream_.wait_event(*task.stage_buffer->computed);
@@ -51,7 +51,8 @@ bool WeightUploader::feed(RunningTask& task) {
   return upload_weights(task);
 }
 
-// The stage runner, on whose time the whole pipeline waits, finds its memory ready for the first of the larger tasks.
+// The whole pipeline waits for the stage runner. So the memory for a task that needs more than all
+// earlier ones is prepared here, before the stage runner needs it.
 void WeightUploader::prepare_gradients(const Command& command) {
   const auto prepare = [this](std::uint64_t bytes, std::uint64_t& most, MemoryUse use) {
     if (bytes <= most) return;
@@ -67,7 +68,7 @@ bool WeightUploader::upload_weights(RunningTask& task) {
   const std::byte* last = nullptr;
   task.weights_known_ns = now_ns();
   for (const UseMemory& memory : task.uses) {
-    if (last != nullptr && memory.weights <= last) continue;  // a tied weight group that is there already
+    if (last != nullptr && memory.weights <= last) continue;  // a tied weight group that is uploaded already
     last = memory.weights;
     if (!upload_group(task, memory)) return false;
   }
@@ -103,7 +104,8 @@ bool WeightUploader::upload_group(RunningTask& task, const UseMemory& memory) {
   return true;
 }
 
-// A task without trained weights has waited for nothing that would have told it.
+// Waits for the version of the loss scale, because a task without trained weights has not waited
+// for any version yet.
 bool WeightUploader::find_loss_scale(RunningTask& task) {
   const Command& command = task.command;
   task.loss_scale = 1;

@@ -1,9 +1,11 @@
 // worker/weight_uploader.h
-// The first thread of a task's life: takes commands and uploads the weights of the next task while one computes.
+// Takes commands and uploads the weights of the next task while the current one computes. A task's
+// life begins here.
 //
-// Owned by the Worker. run() is the weight uploader's thread; wait_weights() the stage runner's. Waits for `published`
-// of each weight group and for the loss scale; writes the head of the command ring. The upload stream must be drained
-// before it is destroyed.
+// Owned by the Worker. run() is executed by the weight uploader's thread; wait_weights() is called
+// by the stage runner. It waits for `published` of each weight group and for the loss scale, and
+// writes the head of the command ring. The upload stream of the parameters must be drained before
+// it is destroyed.
 #pragma once
 
 #include <cstdint>
@@ -19,24 +21,26 @@ class WeightUploader {
  public:
   explicit WeightUploader(WorkerParts& worker);
 
-  // Until the worker stops. A task is given to input uploader and runner before its weights are uploaded.
+  // Uploads weights until the worker stops. Each task is passed to the input uploader and to the
+  // stage runner before its weights are uploaded.
   void run();
 
-  // Until the weights of the worker's task number `serial` are there, and with them what else the weight uploader fills
-  // in.
+  // Blocks until the weights of the worker's task number `serial` can be used, and all other fields
+  // that the weight uploader fills in are set.
   [[nodiscard]] WaitResult wait_weights(std::uint64_t serial, const WaitLimits& limits) const {
     return weights_ready_.wait_at_least(serial, limits);
   }
-  // What `stream` computes from now on comes after them. REQUIRES: wait_weights() said kReached.
+  // Makes what is enqueued on `stream` from now on run after the upload of these weights. REQUIRES:
+  // wait_weights() returned kReached.
   void compute_after_weights(std::uint64_t serial, Stream& stream) const {
     weights_ready_.enqueue_wait(serial, stream);
   }
 
-  // Wakes who waits for a command, for room in the upload stream, or for weights.
+  // Wakes the threads that wait for a command, for a piece of an upload, or for weights.
   void wake() const;
 
  private:
-  // A false result means: the worker stops.
+  // These return false if the worker stops.
   [[nodiscard]] bool take_command(Command& command);
   [[nodiscard]] bool feed(RunningTask& task);
   void prepare_gradients(const Command& command);
@@ -49,8 +53,8 @@ class WeightUploader {
   ThreadWaits waits_;
   RingReader<Command> commands_;
   BulkCopies copies_;
-  GradientBytes prepared_;      // the most of a task so far
-  StreamSignal weights_ready_;  // the upload stream's. Serial number of the last task whose weights are there
+  GradientBytes prepared_;      // the maximum over the tasks so far
+  StreamSignal weights_ready_;  // on the parameter upload stream: serial number of the last task with uploaded weights
 };
 
 }  // namespace rp

@@ -34,8 +34,9 @@ void Worker::serve() {
   const std::uint64_t epoch = epoch_word.observe();
   SequenceWord& acknowledged = parts_.store.worker_words(parts_.number).acknowledged;
   if (epoch == kEndEpoch) return acknowledged.publish(epoch + 1);  // the run ended before this worker began
-  // A coordinator in the same process does not wait for the acknowledgement and may have sent commands by now. So the
-  // other threads, which copy, start their work only when the stage runner is warm.
+  // A coordinator in the same process does not wait for the acknowledgement and may have sent
+  // commands already. So the other threads, which copy, start their work only when the stage runner
+  // is warm.
   std::latch is_warm(1);
   const auto start = [this, &is_warm](const char* name, auto& thread) {
     return std::thread([this, &is_warm, name, &thread] {
@@ -54,11 +55,11 @@ void Worker::serve() {
       is_warm.count_down();
       (void)guard("rp-compute", [this] { stage_runner_.run(); });
     });
-  } catch (...) {  // there can be no further thread: the stage runner, which is the last, did not begin
+  } catch (...) {  // no further thread could be created: the stage runner, which is the last, has not started
     fail(std::current_exception());
     is_warm.count_down();
   }
-  // Between two changes of the epoch there is nothing to do here, however long that is, but to look after the device.
+  // Between two changes of the epoch, however long that takes, this thread only checks the device.
   while (epoch_word.wait_at_least(epoch + 1, parts_.flow.limits(kNsPerSecond)) == WaitResult::kTimedOut) check_device();
   stop_all();
   for (std::thread& thread : threads) thread.join();
@@ -67,7 +68,7 @@ void Worker::serve() {
   if (error_) std::rethrow_exception(error_);
 }
 
-// All threads may be waiting for what a device that has failed does not do.
+// If the device has failed, all threads may be waiting for work that it will never do.
 void Worker::check_device() {
   try {
     parts_.device.check();
@@ -81,12 +82,13 @@ void Worker::drain(bool has_failed) {
   try {
     for (const StreamKind kind : kAllStreams) parts_.device.stream(kind).drain();
   } catch (...) {
-    give_up();  // what has not ended would still call this worker
+    give_up();  // operations that have not ended would still call this worker
     throw;
   }
 }
 
-// What a device still waits for after a failure may never come; then the process ends, and the device's work with it.
+// After a failure, the device may wait for something that never happens. The process then ends, and
+// ends the device's work.
 void Worker::give_up() {
   constexpr std::int64_t kLastWaitNs = kNsPerSecond;
   parts_.device.abandon();
@@ -98,7 +100,7 @@ void Worker::give_up() {
 template <typename Function>
 bool Worker::guard(const char* name, Function function) {
   pthread_setname_np(pthread_self(), name);
-  const SignalStack stack;  // a layer that overflows the stack is told of, too
+  const SignalStack stack;  // so that a layer that overflows the stack is reported, too
   try {
     function();
     return true;

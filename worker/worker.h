@@ -1,12 +1,14 @@
 // worker/worker.h
-// One worker: takes commands, uploads weights, fetches inputs, computes, downloads results. It has no state that
-// outlives it.
+// Runs one worker: takes commands, uploads weights, fetches inputs, computes and downloads results.
+// A worker keeps no state beyond its own life.
 //
-// Threads, each with a part of a task's life and a class of its own: WeightUploader, InputUploader, StageRunner,
-// GradientDownloader. A task goes from one to the next through the TaskFlow. serve()'s own thread watches the epoch and
-// the device. Every wait is for earlier slots or for what the coordinator does with them (docs/design/protocol.md).
+// Each of four threads has a class of its own and does one part of a task's life: WeightUploader,
+// InputUploader, StageRunner and GradientDownloader. They pass a task to each other through the
+// TaskFlow. The thread that calls serve() watches the epoch and the device. Every wait is either
+// for an earlier slot or for something that the coordinator does with earlier slots
+// (docs/design/protocol.md).
 //
-// The Store, Device and StageExecutor must outlive it.
+// The Store, Device and StageExecutor must outlive the worker.
 #pragma once
 
 #include <exception>
@@ -27,23 +29,27 @@ namespace rp {
 
 class Worker {
  public:
-  // Says on `board`, its entry of the fault board, what it is doing and what its threads wait for; and in `trace`, if
-  // there is one, what they did. `ranges`, if a profiler watches: around what it computes; they must outlive it.
+  // `board` is the worker's entry of the fault board: the worker publishes there what it is doing
+  // and what its threads wait for. `trace`, if not null, records what the threads did. `ranges`, if
+  // not null, are the ranges of a profiler, which are opened around each computation. Trace and
+  // ranges must outlive the worker.
   Worker(Store& store, int number, Device& device, StageExecutor& executor, std::optional<FaultBoardEntry> board = {},
          TraceJournal* trace = nullptr, TaskRanges* ranges = nullptr);
   ~Worker();
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  // Serves until the coordinator ends the run. Throws rp::Error for what is not a layer's or loss's fault, as memory
-  // that is missing.
+  // Serves until the coordinator ends the run. Throws rp::Error for failures that are not the fault
+  // of a layer or a loss, such as a lack of memory.
   void serve();
 
  private:
-  // Runs what a thread of this name does; an exception ends the worker, is rethrown by serve(), and gives false.
+  // Runs `function` in the calling thread, which is given this name. If it throws, the worker
+  // stops, serve() rethrows the exception, and guard() returns false.
   template <typename Function>
   [[nodiscard]] bool guard(const char* name, Function function);
-  // The worker cannot go on: it stops, and serve() throws `error`. The first call counts.
+  // Stops the worker because it cannot continue; serve() then throws `error`. Only the first call
+  // counts.
   void fail(std::exception_ptr error);
   void stop_all();
   void check_device();

@@ -1,7 +1,8 @@
 // worker/worker_parts.h
-// What the threads of a worker have in common.
+// Holds what the threads of a worker share: the store, the device, the task flow and the observers.
 //
-// Owned by the Worker, with the threads' classes behind it. Store and Device must outlive it.
+// Owned by the Worker, which destroys it after the threads' classes. Store and Device must outlive
+// it.
 #pragma once
 
 #include <exception>

@@ -40,7 +40,7 @@ bool is_plain_name(std::string_view name) {
          name.find_first_of(std::string_view("/\\\n\r\0", 5)) == std::string_view::npos;
 }
 
-// The same as text() would write it, so that every change of a byte is found.
+// Accepts a line only as text() would write it, so that every changed byte is found.
 bool is_entry(std::string_view line, std::size_t digits) {
   return line.size() > digits + 2 && line.substr(digits, 2) == "  " && is_plain_name(line.substr(digits + 2)) &&
          line.substr(0, digits).find_first_not_of("0123456789abcdef") == std::string_view::npos;
@@ -64,7 +64,7 @@ class Checksum::State {
   explicit State(ChecksumKind kind) {
     if (kind == ChecksumKind::kSha256) {
       sha256_.reset(EVP_MD_CTX_new());
-      // Fails only where the library's configuration leaves SHA-256 out.
+      // Fails only if the library was configured without SHA-256.
       if (sha256_ == nullptr || EVP_DigestInit_ex(sha256_.get(), EVP_sha256(), nullptr) != 1) throw std::bad_alloc();
     } else {
       xxh128_.reset(XXH3_createState());
@@ -94,7 +94,7 @@ class Checksum::State {
   }
 
  private:
-  // One of the two.
+  // One of the two is set, depending on the kind.
   std::unique_ptr<EVP_MD_CTX, Free> sha256_;
   std::unique_ptr<XXH3_state_t, Free> xxh128_;
 };
@@ -148,9 +148,9 @@ std::string ChecksumList::text() const {
 void ChecksumList::expect(const std::filesystem::path& file, const std::string& hex) const {
   const auto found = entries_.find(file.filename().string());
   if (found == entries_.end())
-    throw bad_input(file, "is not listed in ", file_name(kind_), " beside it: one of the two is damaged");
+    throw bad_input(file, "is not listed in ", file_name(kind_), " next to it: one of the two is damaged");
   if (found->second != hex)
-    throw bad_input(file, "does not have its checksum in ", file_name(kind_), " beside it: it was changed or damaged");
+    throw bad_input(file, "does not have its checksum in ", file_name(kind_), " next to it: it was changed or damaged");
 }
 
 void ChecksumList::verify_if_listed(const std::filesystem::path& directory, ChecksumKind kind,
@@ -161,7 +161,7 @@ void ChecksumList::verify_if_listed(const std::filesystem::path& directory, Chec
     const ChecksumList list = read(directory, kind);
     for (const std::string& file : files) {
       if (!list.entries_.contains(file))
-        throw bad_input(directory / file, "is not listed in ", file_name(kind), " beside it");
+        throw bad_input(directory / file, "is not listed in ", file_name(kind), " next to it");
     }
     list.verify(directory);
   } catch (const Error& error) {

@@ -1,5 +1,6 @@
 // common/checked_files/checksum.h
-// The checksums of a directory's files, in the format that sha256sum and xxhsum write and check.
+// Computes and verifies the checksums of a directory's files, in the format that sha256sum and
+// xxhsum write and check.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +15,10 @@ namespace rp {
 
 enum class ChecksumKind : std::uint8_t {
   kSha256,  // in SHA256SUMS, for `sha256sum --check`
-  kXxh128,  // in XXH128SUMS, for `xxhsum --check`: as fast as memory, where the reader is this program
+  kXxh128,  // in XXH128SUMS, for `xxhsum --check`: as fast as memory; for files that this program reads again
 };
 
-// Computes the checksum of bytes that come in pieces. Movable.
+// Computes the checksum of bytes that arrive in pieces. Movable.
 class Checksum {
  public:
   explicit Checksum(ChecksumKind kind);
@@ -26,7 +27,8 @@ class Checksum {
   ~Checksum();
 
   void add(const void* data, std::uint64_t bytes);
-  // Of all bytes so far, in lower-case hexadecimal digits. REQUIRES: called once, at the end.
+  // Returns the checksum of all bytes so far, in lower-case hexadecimal digits. REQUIRES: called
+  // once, at the end.
   [[nodiscard]] std::string hex();
 
  private:
@@ -39,8 +41,9 @@ class ChecksumList {
  public:
   explicit ChecksumList(ChecksumKind kind) : kind_(kind) {}
 
-  // Reads the list of `directory`. Throws rp::Error (kBadInput) naming the list and its line if there is none, or if it
-  // has a line that text() does not write: so no byte of a list can change without a change of what it says.
+  // Reads the list of `directory`. Throws rp::Error (kBadInput), naming the list and the line, if
+  // there is no list or if a line is not exactly as text() writes it. So a changed byte of a list
+  // is either an error or changes an entry.
   static ChecksumList read(const std::filesystem::path& directory, ChecksumKind kind);
 
   [[nodiscard]] static const char* file_name(ChecksumKind kind);
@@ -48,17 +51,19 @@ class ChecksumList {
 
   // REQUIRES: `name` is a plain file name that is not listed.
   void add(const std::string& name, std::string hex);
-  // The list as a file: "<checksum>  <name>" a line, in order of the names.
+  // Returns the content of the list's file: a line "<checksum>  <name>" for each file, in the order
+  // of the names.
   [[nodiscard]] std::string text() const;
   [[nodiscard]] const std::map<std::string, std::string>& entries() const { return entries_; }
 
-  // Throws rp::Error (kBadInput) naming the file if it is not listed, or has another checksum than `hex`.
+  // Throws rp::Error (kBadInput), naming the file, if it is not listed or its listed checksum is
+  // not `hex`.
   void expect(const std::filesystem::path& file, const std::string& hex) const;
-  // Reads every listed file of `directory` from beginning to end. Throws rp::Error (kBadInput) naming the first one
-  // that is missing or has another checksum.
+  // Reads every listed file of `directory` from beginning to end. Throws rp::Error (kBadInput),
+  // naming the first file that is missing or has another checksum.
   void verify(const std::filesystem::path& directory) const;
-  // Verifies a directory by its own list, where it has one: not every directory of its kind was written by us. The list
-  // must name `files`.
+  // Verifies a directory by its own list if it has one; directories of other programs may have
+  // none. The list must contain `files`.
   static void verify_if_listed(const std::filesystem::path& directory, ChecksumKind kind,
                                const std::vector<std::string>& files);
 

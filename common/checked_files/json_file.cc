@@ -24,7 +24,7 @@ json parse_json_file(const std::filesystem::path& path, std::string_view text) {
     const auto level = static_cast<std::size_t>(depth);
     if (event == json::parse_event_t::object_start) {
       keys_by_depth.resize(level + 1);
-      keys_by_depth.emplace_back();  // of the object's members, whose depth is one more
+      keys_by_depth.emplace_back();  // for the object's members, which are one level deeper
     } else if (event == json::parse_event_t::key) {
       const auto& key = parsed.get_ref<const std::string&>();
       if (!keys_by_depth.at(level).insert(key).second) {

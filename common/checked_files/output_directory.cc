@@ -39,7 +39,8 @@ std::string random_suffix() {
 
 std::string partial_prefix(const fs::path& target) { return cat(".", target.filename().string(), ".partial-"); }
 
-// The directory, locked; none, with errno, if another process has the lock or the directory is gone.
+// Opens and locks a directory. Returns nothing, with errno set, if another process has the lock or
+// the directory is gone.
 UniqueFd lock_directory(const fs::path& path) {
   UniqueFd fd(retry_interrupted([&] { return ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW); }));
   struct stat status {};
@@ -49,7 +50,8 @@ UniqueFd lock_directory(const fs::path& path) {
   return {};
 }
 
-// Whether `name` is a partial directory of `target`, or of another number where the target's name ends with one.
+// Returns whether `name` is a partial directory of `target`. If the target's name ends with a
+// number, partial directories with another number count, too.
 bool is_partial_of(std::string name, const fs::path& target) {
   const std::string whole = target.filename().string();
   const std::size_t stem = whole.find_last_not_of("0123456789") + 1;
@@ -59,7 +61,8 @@ bool is_partial_of(std::string name, const fs::path& target) {
   return (stem < whole.size() || number.empty()) && number.find_first_not_of("0123456789") == std::string::npos;
 }
 
-// What killed processes left. Best effort: an error here is no reason not to go on.
+// Removes what killed processes left. An error is ignored, because the caller can continue without
+// this.
 void remove_stale_partials(const fs::path& target) {
   std::error_code error;
   for (const std::string& name : names_in(target.parent_path(), error)) {
@@ -92,14 +95,15 @@ OutputDirectory OutputDirectory::create(const fs::path& target, ChecksumKind che
   fs::create_directories(whole.parent_path(), error);
   if (error) throw failed(whole.parent_path(), "created", error.value());
   remove_stale_partials(whole);
-  UnfinishedOutput unfinished;  // before there is anything: no signal may find a directory that does not count
+  UnfinishedOutput unfinished;  // created first, because no signal may find a directory that is not counted
   for (;;) {
     const fs::path partial = whole.parent_path() / (partial_prefix(whole) + random_suffix());
     if (mkdir(partial.c_str(), 0777) != 0) {
       if (errno == EEXIST) continue;
       throw failed(partial, "created", errno);
     }
-    // Another process may have found it stale before the lock was ours; then there is no lock, and a new name is due.
+    // Another process may have removed the directory as stale before this one locked it. Then there
+    // is no lock, and another name is tried.
     UniqueFd lock = lock_directory(partial);
     if (lock) return OutputDirectory(whole, partial, std::move(unfinished), std::move(lock), checksums);
     const int error_number = errno;
@@ -116,14 +120,14 @@ void OutputDirectory::make(const fs::path& target, ChecksumKind checksums,
     write(directory);
     directory.commit();
   } catch (...) {
-    throw;  // caught, so that the directory is removed on the way here
+    throw;  // caught here, so that the directory's destructor has run
   }
 }
 
 void OutputDirectory::remove(const fs::path& target) {
   const fs::path partial = target.parent_path() / (partial_prefix(target) + random_suffix());
   if (const int error = rename_to_new_name(target, partial); error != 0) throw failed(target, "removed", error);
-  std::error_code ignored;  // on NFS a file that somebody has open cannot go yet
+  std::error_code ignored;  // on NFS a file that a process has open cannot be removed yet
   fs::remove_all(partial, ignored);
 }
 
@@ -174,7 +178,8 @@ void OutputDirectory::commit() {
 int rename_to_new_name(const fs::path& from, const fs::path& to) {
   if (renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return 0;
   if (errno != EINVAL && errno != ENOSYS) return errno;
-  // A file system without the flag, as NFS: then rename() replaces an empty directory at most.
+  // The file system does not support the flag, as NFS. Then rename() replaces at most an empty
+  // directory.
   std::error_code ignored;
   if (fs::exists(fs::symlink_status(to, ignored))) return EEXIST;
   return ::rename(from.c_str(), to.c_str()) == 0 ? 0 : errno;

@@ -1,5 +1,5 @@
 // common/checked_files/output_directory.h
-// A directory that appears whole or not at all.
+// Writes a directory that appears complete or not at all.
 #pragma once
 
 #include <cstdint>
@@ -15,46 +15,51 @@
 
 namespace rp {
 
-// Lies as `.<name>.partial-<random>` beside its target while it is filled, and is renamed by commit(). One that is not
-// committed is removed by the destructor; one whose process was killed is removed by the next create() for the same
-// target, or another number of its series as `checkpoint-7` (a lock tells it from one still being filled).
+// While it is being filled, the directory is next to its target as `.<name>.partial-<random>`.
+// commit() renames it. The destructor removes it if it was not committed. If the process was
+// killed, the next create() removes it, if that is for the same target or for another number of its
+// series, such as `checkpoint-7`. A lock distinguishes it from a directory that is still being
+// filled.
 //
-// Holds a list of checksums (ChecksumList) of the files that create_file() and copy_in() made.
+// The directory contains a list of checksums (ChecksumList) of the files that create_file(),
+// write_file() and copy_in() made.
 //
 // Every failure throws rp::Error (kOutputFailed) with path and reason.
 class OutputDirectory {
  public:
-  // Makes the parent directories, too. Fails at once if the target exists.
+  // Creates the parent directories, too. Fails at once if the target exists.
   static OutputDirectory create(const std::filesystem::path& target, ChecksumKind checksums = ChecksumKind::kSha256);
 
-  // create(), write() and commit(). What write() throws comes out when the directory is removed: where nobody catches
-  // an exception, as in most programs' main(), no destructor runs.
+  // Calls create(), `write` and commit(). If `write` throws, the exception leaves this function
+  // after the directory was removed. A caller's OutputDirectory would not be removed if no code
+  // caught the exception, as in most programs' main(), because then no destructor runs.
   static void make(const std::filesystem::path& target, ChecksumKind checksums,
                    const std::function<void(const OutputDirectory&)>& write);
 
-  // Removes a directory that commit() made, which is gone at once for everybody who looks for its name. What is left of
-  // it when this process is killed, or where a file cannot be removed yet, the next create() of its series removes.
-  // Throws rp::Error (kOutputFailed) if it keeps its name.
+  // Removes a directory that commit() made. Its name disappears at once for all processes. If this
+  // process is killed, or if a file cannot be removed yet, the next create() of the series removes
+  // the rest. Throws rp::Error (kOutputFailed) if the directory keeps its name.
   static void remove(const std::filesystem::path& target);
 
   OutputDirectory(OutputDirectory&&) = default;
   OutputDirectory& operator=(OutputDirectory&&) = delete;
   ~OutputDirectory();
 
-  // Where it is filled.
+  // The path of the directory while it is being filled.
   [[nodiscard]] const std::filesystem::path& path() const { return partial_; }
 
-  // A new file in this directory, listed with its checksum once it is committed. REQUIRES: a plain name.
+  // Creates a file in this directory, which is listed with its checksum once it is committed.
+  // REQUIRES: `name` is a plain file name.
   [[nodiscard]] OutputFile create_file(const std::string& name, std::uint64_t total_bytes = 0,
                                        unsigned permissions = OutputFile::kAnyonesPermissions) const;
-  // The same for a small file that is at hand: written and committed.
+  // Like create_file(), for a small file whose content is complete: writes and commits it.
   void write_file(const std::string& name, std::string_view content,
                   unsigned permissions = OutputFile::kAnyonesPermissions) const;
   // Copies a file to `name` in this directory, with its permissions, and commits it.
   void copy_in(const InputFile& source, const std::string& name) const;
 
-  // Writes the list of checksums, makes all names permanent and renames. Fails if the target exists by now.
-  // REQUIRES: every file was committed.
+  // Writes the list of checksums, makes all names permanent and renames the directory. Fails if the
+  // target exists at that time. REQUIRES: every file was committed.
   void commit();
 
  private:
@@ -69,11 +74,12 @@ class OutputDirectory {
   std::filesystem::path target_;
   std::filesystem::path partial_;
   UnfinishedOutput unfinished_;
-  UniqueFd lock_;                            // open on partial_, flock()ed; closed once committed or moved from
-  std::shared_ptr<ChecksumList> checksums_;  // also of its files that are being written
+  UniqueFd lock_;                            // open on partial_, locked by flock(); closed once committed or moved from
+  std::shared_ptr<ChecksumList> checksums_;  // shared with the files that are being written
 };
 
-// Renames a directory to a name that must not exist. 0, or an errno: EEXIST or ENOTEMPTY if there is such a name.
+// Renames a directory to a name that must not exist. Returns 0 or an errno: EEXIST or ENOTEMPTY if
+// the name exists.
 [[nodiscard]] int rename_to_new_name(const std::filesystem::path& from, const std::filesystem::path& to);
 
 }  // namespace rp

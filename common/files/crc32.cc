@@ -9,7 +9,8 @@ namespace {
 
 using Tables = std::array<std::array<std::uint32_t, 256>, 8>;
 
-// tables[k][b]: what byte b does to the checksum, k bytes before the end of a block ("slicing by 8").
+// tables[k][b]: the effect of byte b on the checksum, k bytes before the end of a block ("slicing
+// by 8").
 constexpr Tables make_tables() {
   Tables tables{};
   for (std::uint32_t byte = 0; byte < 256; ++byte) {

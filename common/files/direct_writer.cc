@@ -12,7 +12,8 @@
 namespace rp {
 namespace {
 
-// Addresses, sizes and offsets of direct writes are whole blocks; 4 KiB do for every file system.
+// The addresses, sizes and offsets of direct writes must be multiples of a block; 4 KiB suffice for
+// every file system.
 constexpr std::size_t kBlockBytes = 4096;
 constexpr std::size_t kBufferBytes = std::size_t{4} << 20;
 
@@ -54,13 +55,13 @@ int DirectWriter::put(std::size_t bytes) {
   for (std::size_t done = 0; done < bytes;) {
     const ssize_t put = ::write(fd_, buffer_.get() + done, bytes - done);
     if (put < 0 && errno == EINTR) continue;
-    if (put < 0 && errno == EINVAL && is_direct_) {  // the flag was taken, the write is not
+    if (put < 0 && errno == EINVAL && is_direct_) {  // the flag was accepted, but the write was not
       leave_direct();
       continue;
     }
     if (put < 0) return errno;
     done += static_cast<std::size_t>(put);
-    if (done % kBlockBytes != 0) leave_direct();  // a short write: the file's end is no block's any more
+    if (done % kBlockBytes != 0) leave_direct();  // a short write: the file no longer ends at a block boundary
   }
   return 0;
 }

@@ -1,8 +1,8 @@
 // common/files/direct_writer.h
-// Writes a large file past the page cache, where the file system lets us.
+// Writes a large file without the page cache, if the file system allows it.
 //
-// Through the page cache the same file costs the processor several times as much (docs/design/checkpoints.md), which is
-// wasted on what nobody reads soon.
+// Writing the same file through the page cache needs several times as much processor time
+// (docs/design/checkpoints.md), which is wasted if no process reads the file soon.
 #pragma once
 
 #include <cstddef>
@@ -11,20 +11,20 @@
 
 namespace rp {
 
-// Gathers what is written to a descriptor in a buffer of whole blocks. Functions return an errno, or 0.
+// Collects the data for a descriptor in a buffer of whole blocks. Functions return 0 or an errno.
 class DirectWriter {
  public:
-  // From the beginning of an empty file. Goes through the page cache, with the same buffer, where the file system takes
-  // no direct writes.
+  // Begins at the start of an empty file. If the file system does not accept direct writes, the
+  // data goes through the page cache, with the same buffer.
   explicit DirectWriter(int fd);
   DirectWriter(const DirectWriter&) = delete;
   DirectWriter& operator=(const DirectWriter&) = delete;
 
   [[nodiscard]] int write(const void* data, std::size_t bytes);
-  // Writes what is still in the buffer. Nothing may be written after it.
+  // Writes what is still in the buffer. Nothing may be written after this call.
   [[nodiscard]] int finish();
 
-  // Whether the file system takes direct writes, as far as is known.
+  // Returns whether the file system accepts direct writes, as known so far.
   [[nodiscard]] bool is_direct() const { return is_direct_; }
 
  private:

@@ -1,5 +1,5 @@
 // common/files/directory_names.h
-// What lies in a directory.
+// Lists the entries of a directory.
 #pragma once
 
 #include <filesystem>
@@ -9,8 +9,8 @@
 
 namespace rp {
 
-// The names of all entries but "." and "..", sorted. Where the directory cannot be read to its end: those that were
-// read, and `failure`, which is never EINTR.
+// Returns the names of all entries except "." and "..", sorted. If the directory cannot be read to
+// its end, returns those that were read and sets `failure`, which is never EINTR.
 [[nodiscard]] std::vector<std::string> names_in(const std::filesystem::path& directory, std::error_code& failure);
 
 }  // namespace rp

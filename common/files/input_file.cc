@@ -15,7 +15,7 @@ namespace rp {
 
 namespace {
 
-// The file is not to blame for all that can go wrong.
+// Distinguishes errors of the file from those of the system.
 Error not_opened(const std::filesystem::path& path, int error_number) {
   const bool lacks_descriptors = error_number == EMFILE || error_number == ENFILE;
   if (!lacks_descriptors && error_number != ENOMEM)
@@ -28,7 +28,8 @@ Error not_opened(const std::filesystem::path& path, int error_number) {
 }  // namespace
 
 InputFile InputFile::open(const std::filesystem::path& path) {
-  // O_NONBLOCK: opening a pipe must not wait for its writer. It does nothing to regular files.
+  // O_NONBLOCK, because opening a pipe must not wait for its writer. It has no effect on regular
+  // files.
   UniqueFd fd(retry_interrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); }));
   if (!fd) throw not_opened(path, errno);
   struct stat status {};

@@ -24,7 +24,8 @@ Error output_failed(const std::filesystem::path& path, const char* what, int err
   return Error(ExitCode::kOutputFailed, message);
 }
 
-// Smaller files are not worth a buffer of their own, and are read soon, as configurations and tokenizers are.
+// Smaller files are not worth a buffer of their own, and are often read soon, for example
+// configurations and tokenizers.
 std::atomic<std::uint64_t> g_direct_bytes{std::uint64_t{16} << 20};
 
 std::atomic<int> g_num_unfinished{0};
@@ -59,7 +60,8 @@ OutputFile OutputFile::create(const std::filesystem::path& path, std::uint64_t t
   UniqueFd fd(
       retry_interrupted([&] { return ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, permissions); }));
   if (!fd) throw output_failed(path, "created", errno, 0);
-  // Reserved now, so that a full disk is known now; file systems that cannot do it find out later.
+  // Reserve the space now, so that a full disk is detected early. On file systems that cannot
+  // reserve space, a write fails later.
   if (total_bytes > 0 && fallocate(fd.get(), FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(total_bytes)) != 0 &&
       (errno == ENOSPC || errno == EDQUOT || errno == EFBIG)) {
     const int error_number = errno;
@@ -136,7 +138,7 @@ UniqueFd open_kept_file(const std::filesystem::path& path, int flags, unsigned p
   const auto refused = [&](const std::string& why) {
     return Error(ExitCode::kOutputFailed, cat(path.string(), ": cannot be opened for writing: ", why, "; ", remedy));
   };
-  // Without O_NONBLOCK a pipe without a reader would hold up the run here.
+  // Without O_NONBLOCK, a pipe without a reader would block the run here.
   flags |= O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
   UniqueFd fd(retry_interrupted([&] { return ::open(path.c_str(), flags, permissions); }));
   std::error_code ignored;

@@ -1,5 +1,5 @@
 // common/files/output_file.h
-// A file that we write and that must be on disk before anybody relies on it.
+// Writes files that must be on disk before any process relies on them.
 #pragma once
 
 #include <cstddef>
@@ -15,40 +15,42 @@
 
 namespace rp {
 
-// Writes a new file from its beginning to its end. Every failure throws rp::Error (kOutputFailed) with the path, the
-// system's reason and, where `total_bytes` was given, the space that the whole file needs. A file without commit() is
-// incomplete: remove it, or the directory it lies in (see OutputDirectory). A large file is written past the page
-// cache, so that up to 4 MiB of it lie on disk only after commit().
+// Writes a new file from its beginning to its end. Every failure throws rp::Error (kOutputFailed)
+// with the path, the system's reason and, if `total_bytes` was given, the space that the whole file
+// needs. Without commit() a file is incomplete: the caller must remove it, or the directory that
+// contains it (see OutputDirectory). A large file is written without the page cache, so up to 4 MiB
+// of it reach the disk only in commit().
 class OutputFile {
  public:
-  // Sees what is written, for a checksum.
+  // Receives what is written, for a checksum.
   class Observer {
    public:
     virtual ~Observer() = default;
-    // In order; `data` holds only during the call.
+    // Called in order; `data` is valid only during the call.
     virtual void on_write(const void* data, std::uint64_t bytes) = 0;
-    // The file is complete and on disk.
+    // Called when the file is complete and on disk.
     virtual void on_commit() = 0;
   };
 
-  static constexpr unsigned kAnyonesPermissions = 0666;  // less the process's umask, as all permissions
+  static constexpr unsigned kAnyonesPermissions = 0666;  // minus the process's umask, like all permissions
 
   // Fails if the file exists.
   static OutputFile create(const std::filesystem::path& path, std::uint64_t total_bytes = 0,
                            std::unique_ptr<Observer> observer = nullptr, unsigned permissions = kAnyonesPermissions);
 
-  // Throws Interrupted, too: interrupt_unfinished_output().
+  // Also throws Interrupted, after interrupt_unfinished_output().
   void write(const void* data, std::uint64_t bytes);
   [[nodiscard]] std::uint64_t bytes_written() const { return written_; }
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
 
-  // fsync and close. An fsync that failed is never tried again: the kernel may have dropped the data by then.
+  // Calls fsync and close. A failed fsync is never repeated, because the kernel may have dropped
+  // the data.
   void commit();
 
  private:
   OutputFile(std::filesystem::path path, UniqueFd fd, std::uint64_t total_bytes, std::unique_ptr<Observer> observer);
 
-  // Writes some of the bytes, at least one; returns how many.
+  // Writes some of the bytes, at least one. Returns how many.
   [[nodiscard]] std::uint64_t put(const std::byte* data, std::uint64_t bytes);
 
   std::filesystem::path path_;
@@ -56,13 +58,15 @@ class OutputFile {
   std::uint64_t total_bytes_;
   std::uint64_t written_ = 0;
   std::unique_ptr<Observer> observer_;    // or null
-  std::unique_ptr<DirectWriter> direct_;  // of a large file, else null
+  std::unique_ptr<DirectWriter> direct_;  // for a large file, otherwise null
 };
 
-// For tests: files of at least so many bytes are written past the page cache, instead of those of at least 16 MiB.
+// For tests: files of at least this size are written without the page cache, instead of those of at
+// least 16 MiB.
 void set_direct_writes_from(std::uint64_t bytes);
 
-// Held from before something half-written lies on disk until its owner's destructor has removed it.
+// Exists from before something half-written is on disk until its owner's destructor has removed it.
+// The process counts these objects.
 class UnfinishedOutput {
  public:
   UnfinishedOutput();
@@ -74,32 +78,36 @@ class UnfinishedOutput {
   bool counts_ = true;
 };
 
-// If something half-written lies on disk: every OutputFile::write() of this process throws Interrupted from now on, so
-// that it is removed on the way out. False if there is nothing. Async-signal-safe.
+// If something half-written is on disk, makes every later OutputFile::write() of this process throw
+// Interrupted, so that the exception makes its owner remove it. Returns false if there is nothing
+// half-written. Async-signal-safe.
 [[nodiscard]] bool interrupt_unfinished_output(int signal_number);
 
-// Throws Interrupted once interrupt_unfinished_output() has found something.
+// Throws Interrupted once interrupt_unfinished_output() has returned true.
 void check_interrupted_output();
 
-// Until nothing half-written lies on disk, as where several threads remove theirs.
+// Blocks until nothing half-written is on disk, for example while several threads remove their
+// output, or until the deadline.
 void wait_for_unfinished_output(const Deadline& deadline);
 
-// Writes a small file as a whole, in place of the one that may be there: a reader finds the old one or the new one.
-// Throws rp::Error (kOutputFailed), also if `path` is there and no regular file.
+// Writes a small file as a whole and replaces an existing one: a reader finds either the old
+// content or the new one. Throws rp::Error (kOutputFailed), also if `path` exists and is not a
+// regular file.
 void replace_file(const std::filesystem::path& path, std::string_view content);
 
-// Opens a file that outlives the run, as a log, or makes it: `flags` and `permissions` as those of open(2). Never
-// through a link in its place, never a pipe or device, and never waits. Throws rp::Error (kOutputFailed): path, the
-// system's reason, `remedy`.
+// Opens or creates a file that outlives the run, such as a log. `flags` and `permissions` are those
+// of open(2). Never follows a link in the file's place, never opens a pipe or device, and never
+// blocks. Throws rp::Error (kOutputFailed) with the path, the system's reason and `remedy`.
 [[nodiscard]] UniqueFd open_kept_file(const std::filesystem::path& path, int flags, unsigned permissions,
                                       std::string_view remedy);
 
-// The pipe behind a descriptor once more, to write into without waiting: a full one gives EAGAIN. Others that have the
-// pipe open are not concerned, as they would be by fcntl(). Nothing if it is no pipe.
+// Opens the pipe behind a descriptor again, for writing without blocking: a full pipe fails with
+// EAGAIN. Unlike fcntl(), this does not affect others that have the pipe open. Returns nothing if
+// the descriptor is not a pipe.
 [[nodiscard]] UniqueFd reopen_pipe_without_waiting(int fd);
 
-// Makes the names in a directory permanent. Throws rp::Error (kOutputFailed). File systems that cannot sync a
-// directory (EINVAL) are taken as they are.
+// Makes the names in a directory permanent. Throws rp::Error (kOutputFailed). Does nothing on file
+// systems that cannot sync a directory (EINVAL).
 void sync_directory(const std::filesystem::path& directory);
 
 }  // namespace rp

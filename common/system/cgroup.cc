@@ -19,7 +19,7 @@ std::string file_text(const fs::path& file) {
   return text.str();
 }
 
-// v2: "max 100000" or "150000 100000" (microseconds a period).
+// v2: the file contains "max 100000" or "150000 100000" (microseconds: quota, period).
 std::optional<double> quota_v2(const fs::path& level) {
   std::istringstream text(file_text(level / "cpu.max"));
   double quota_us = 0;
@@ -28,7 +28,7 @@ std::optional<double> quota_v2(const fs::path& level) {
   return quota_us / period_us;
 }
 
-// v1: -1 is no limit.
+// v1: a quota of -1 means no limit.
 std::optional<double> quota_v1(const fs::path& level) {
   std::istringstream text(file_text(level / "cpu.cfs_quota_us") + " " + file_text(level / "cpu.cfs_period_us"));
   double quota_us = 0;
@@ -37,11 +37,11 @@ std::optional<double> quota_v1(const fs::path& level) {
   return quota_us / period_us;
 }
 
-// Where a version of control groups keeps its numbers of memory.
+// The files in which a version of control groups reports memory.
 struct MemoryFiles {
   const char* limit;
   const char* usage;
-  std::array<const char*, 2> cache;  // lines of memory.stat: file pages
+  std::array<const char*, 2> cache;  // lines of memory.stat that count file pages
 };
 constexpr MemoryFiles kMemoryV1 = {
     "memory.limit_in_bytes", "memory.usage_in_bytes", {"total_inactive_file", "total_active_file"}};
@@ -54,7 +54,7 @@ std::optional<std::uint64_t> number_in(const fs::path& file) {
   return number;
 }
 
-// The number after `key` in a file of lines "key number".
+// Returns the number after `key` in a file of lines "key number".
 std::optional<std::uint64_t> number_of(const fs::path& file, const std::string& key) {
   std::istringstream text(file_text(file));
   std::string word;
@@ -94,7 +94,8 @@ bool directory_exists(const fs::path& path) {
   return fs::is_directory(path, ignored);
 }
 
-// root/path and its parents up to root. In a container the path may be the host's: then only the root exists.
+// Returns root/path and its parents up to root, without those that do not exist. In a container,
+// the path may be that of the host; then only the root exists.
 std::vector<fs::path> existing_levels(const fs::path& root, const fs::path& path) {
   std::vector<fs::path> levels{root};
   fs::path level = root;

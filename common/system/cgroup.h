@@ -1,5 +1,6 @@
 // common/system/cgroup.h
-// What the control groups (v1 or v2) of this process allow it, and what they did to it.
+// Reads what the control groups (v1 or v2) of this process allow, and how often they ran out of
+// memory.
 #pragma once
 
 #include <cstdint>
@@ -12,22 +13,25 @@ namespace rp {
 
 class Cgroup {
  public:
-  // Of this process. Never throws: what cannot be read limits nothing. `root` stands before /proc and /sys, for tests.
+  // Returns the control groups of this process. Never throws: a value that cannot be read counts as
+  // no limit. `root` is put in front of /proc and /sys, for tests.
   [[nodiscard]] static Cgroup of_this_process(const std::string& root = "");
   // `mount`: the directory under which the hierarchies are mounted. `membership`: the text of /proc/PID/cgroup.
   Cgroup(std::filesystem::path mount, const std::string& membership);
 
-  // CPUs' worth of time that may be used, the least of all levels; nullopt without a limit.
+  // Returns how many CPUs' worth of time may be used: the minimum over all levels, or nullopt if
+  // there is no limit.
   [[nodiscard]] std::optional<double> cpu_quota() const;
-  // Bytes that may still be taken, the least of all levels; nullopt without a limit. File pages that a group caches
-  // count as free, since the kernel drops them first.
+  // Returns how many bytes may still be allocated: the minimum over all levels, or nullopt if there
+  // is no limit. File pages that a group caches count as free, because the kernel drops them first.
   [[nodiscard]] std::optional<std::uint64_t> memory_left_bytes() const;
-  // How often the kernel's out-of-memory killer struck in this group so far; nullopt if it does not say.
+  // Returns how often the kernel's out-of-memory killer has killed a process of this group, or
+  // nullopt if the kernel does not report it.
   [[nodiscard]] std::optional<std::uint64_t> num_oom_kills() const;
 
  private:
-  // This process's directory in the hierarchy of `controller` ("" for v2), then its parents up to the root; those that
-  // exist.
+  // Returns this process's directory in the hierarchy of `controller` ("" for v2), then its parents
+  // up to the root. Omits those that do not exist.
   [[nodiscard]] std::vector<std::filesystem::path> levels(const std::string& controller) const;
 
   std::filesystem::path mount_;

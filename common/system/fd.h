@@ -1,5 +1,5 @@
 // common/system/fd.h
-// One owner for one file descriptor.
+// The single owner of a file descriptor.
 #pragma once
 
 #include <unistd.h>
@@ -8,7 +8,7 @@
 
 namespace rp {
 
-// Owns a file descriptor, or none. Closes it at the end.
+// Owns a file descriptor, or none. The destructor closes it.
 class UniqueFd {
  public:
   UniqueFd() = default;
@@ -27,7 +27,7 @@ class UniqueFd {
 
   [[nodiscard]] int get() const { return fd_; }
   [[nodiscard]] explicit operator bool() const { return fd_ >= 0; }
-  // Gives the descriptor up to the caller.
+  // Returns the descriptor and passes its ownership to the caller.
   [[nodiscard]] int release() { return std::exchange(fd_, -1); }
   void reset() {
     if (fd_ >= 0) ::close(fd_);

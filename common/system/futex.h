@@ -1,5 +1,6 @@
 // common/system/futex.h
-// Sleep until a 32-bit word in memory changes; works across processes on shared memory.
+// Sleeps until a 32-bit word in memory changes. Works across processes if the word is in shared
+// memory.
 #pragma once
 
 #include <atomic>
@@ -7,13 +8,15 @@
 
 namespace rp {
 
-// Sleeps while *word == expected, for at most timeout_ns. May return early for no reason: look at the word again.
+// Sleeps while *word == expected, for at most timeout_ns. May return early for no reason, so the
+// caller must check the word again.
 void futex_wait(const std::atomic<std::uint32_t>* word, std::uint32_t expected, std::int64_t timeout_ns);
 
-// The same, until a time of now_ns()'s clock (common/system/clock.h); INT64_MAX: without an end.
+// Like futex_wait(), but until a time of now_ns()'s clock (common/system/clock.h). INT64_MAX: no
+// time limit.
 void futex_wait_until(const std::atomic<std::uint32_t>* word, std::uint32_t expected, std::int64_t end_ns);
 
-// Wakes all who sleep on the word.
+// Wakes all threads that sleep on the word.
 void futex_wake_all(const std::atomic<std::uint32_t>* word);
 
 }  // namespace rp

@@ -10,7 +10,8 @@ namespace rp {
 
 namespace {
 
-// For kernels before 5.14. Writing is adding nothing, atomically, so that no byte that another thread writes is lost.
+// For kernels before 5.14. A page is written by an atomic OR with 0, so that no byte that another
+// thread writes is lost.
 void touch_pages(std::byte* data, std::uint64_t bytes, PageAccess access) {
   const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
   for (std::uint64_t at = 0; at < bytes; at += page) {

@@ -1,13 +1,14 @@
 // common/system/retry.h
-// System calls that a signal may interrupt.
+// Repeats system calls that a signal interrupts.
 #pragma once
 
 #include <cerrno>
 
 namespace rp {
 
-// Makes a system call, and makes it again as long as a signal interrupts it (EINTR). `call` returns what the system
-// call does: -1, with errno, where it fails. Not for close(), which has closed the descriptor even then.
+// Makes a system call, and repeats it while a signal interrupts it (EINTR). `call` returns what the
+// system call returns: -1, with errno set, if it fails. Not for close(), which has closed the
+// descriptor even if it was interrupted.
 template <typename Call>
 auto retry_interrupted(Call&& call) {
   while (true) {

@@ -1,5 +1,5 @@
 // common/system/usable_cores.h
-// How many cores this process may use, and which.
+// Determines how many cores this process may use, and which.
 #pragma once
 
 #include <optional>
@@ -7,20 +7,23 @@
 
 namespace rp {
 
-// CPUs by their numbers in the operating system.
+// CPUs, by their numbers in the operating system.
 using CpuList = std::vector<int>;
 
-// The CPUs that this process may run on (its affinity mask), of machines of any size.
+// Returns the CPUs that this process may run on (its affinity mask), on machines of any size.
 [[nodiscard]] CpuList allowed_cpus();
 
-// How many cores' worth of work may run at once: the allowed CPUs, cut to the quota (rounded up); at least 1.
+// Returns how many cores' worth of work may run at once: the number of allowed CPUs, limited by the
+// quota (rounded up); at least 1.
 [[nodiscard]] int usable_cores(const CpuList& allowed, std::optional<double> cpu_quota);
-// Threads for the optimizer on this many usable cores: without two for each worker on a GPU, which enqueues for its GPU
-// from one and has the driver's callbacks run on the other; at least 1. Workers on the processor count for nothing,
-// since they compute while the optimizer has little to do.
+// Returns the number of optimizer threads for this many usable cores; at least 1. Two cores are
+// left to each worker on a GPU, which enqueues for its GPU from one and has the driver's callbacks
+// run on the other. Workers on the processor are not counted, because they compute while the
+// optimizer has little to do.
 [[nodiscard]] int optimizer_threads(int usable_cores, int num_gpu_workers);
 
-// Of this process: by its affinity mask and the quota of its control groups.
+// Returns the number of usable cores of this process, from its affinity mask and the quota of its
+// control groups.
 [[nodiscard]] int usable_cores();
 
 }  // namespace rp

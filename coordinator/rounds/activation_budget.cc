@@ -40,7 +40,7 @@ RoundMemory memory_of(const Round& round, const RoundTable& table, const Catalog
                       const std::vector<LayerTiming>& times) {
   const int num_slots = static_cast<int>(round.slots.size());
   std::map<BlockRow, RowBlocks> rows;
-  std::map<BlockRow, int> imported;  // their last reader
+  std::map<BlockRow, int> imported;  // the last reader of each imported row
   for (int slot = 0; slot < num_slots; ++slot) {
     const Command command = command_of(round, round.slots[static_cast<std::size_t>(slot)]);
     for (const BlockRow& row : input_rows(command, catalogue)) {
@@ -51,7 +51,8 @@ RoundMemory memory_of(const Round& round, const RoundTable& table, const Catalog
       }
     }
     for (const BlockRow& row : output_rows(command, catalogue)) {
-      // What no slot reads is the caller's, who reads it before the next round is far.
+      // A block that no slot reads is the caller's. The caller reads it before the next round has
+      // progressed far.
       rows.try_emplace(row, RowBlocks{.writer = slot, .last_reader = num_slots});
     }
   }
@@ -78,7 +79,7 @@ RoundMemory memory_of(const Round& round, const RoundTable& table, const Catalog
 
 namespace {
 
-// When the microbatches of slots end that follow each other in rounds alike.
+// Computes when the microbatches of consecutive slots end, in rounds that are all alike.
 class SlotEnds {
  public:
   SlotEnds(const RoundMemory& round, int num_rounds, int num_workers)
@@ -102,7 +103,7 @@ class SlotEnds {
     }
   }
 
-  // How many of its microbatches `slot` has ended when slot `point` is about to be committed.
+  // Returns how many microbatches of `slot` have ended when slot `point` is about to be committed.
   [[nodiscard]] std::uint64_t num_ended(int slot, int point) const {
     const auto begin = ends_.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(slot) * num_microbatches_);
     const auto end = begin + static_cast<std::ptrdiff_t>(num_microbatches_);
@@ -115,10 +116,11 @@ class SlotEnds {
   std::vector<double> commits_;  // by slot
 };
 
-// The most that is alive at once in each arena at the commits of `num_rounds` rounds, of which the first begins with
-// `first_worker`.
+// Returns the maximum number of bytes that are alive at once in each arena, at the commits of
+// `num_rounds` rounds. The first of these rounds begins with `first_worker`.
 std::vector<std::uint64_t> peaks(const RoundMemory& memory, int first_worker, int num_rounds, int num_workers) {
-  // What a round before makes lives into the next one at most; one more, so that workers are as far as they always are.
+  // The blocks of a round live into the next round at most. One more round is simulated, so that
+  // the workers have reached their usual state.
   constexpr int kBefore = 2;
   const int num_slots = memory.num_slots;
   const SlotEnds ends(memory, kBefore + num_rounds + kRoundsInFlight, num_workers);
@@ -158,12 +160,12 @@ void ActivationBudget::learn(PlanKind kind, RoundMemory round, int first_worker)
   const int num_workers = static_cast<int>(needed_.size()) - 1;
   Kind& last = kinds_[static_cast<std::size_t>(kind)];
   last.num_rounds = round.has_blocks_of(last.round) ? last.num_rounds + 1 : 1;
-  // Rounds begin with so many workers in turn.
-  // By lcm, not num_workers / gcd: GCC 12 makes 0 of 1 / std::gcd(1, 5) with -O2 -fsanitize=thread.
+  // The number of different workers with which rounds begin, in turn. Computed by lcm, not as
+  // num_workers / gcd: GCC 12 computes 0 for 1 / std::gcd(1, 5) with -O2 -fsanitize=thread.
   const int num_beginnings = std::lcm(num_workers, round.num_slots) / round.num_slots;
-  // Each of them once; then there is nothing new.
+  // Each beginning counts once; later rounds need the same.
   if (last.num_rounds <= num_beginnings) take_larger(needed_, peaks(round, first_worker, 1, num_workers));
-  // Again and again, seldom: times become smooth.
+  // Repeated ever more rarely, because the times become smoother.
   if (std::has_single_bit(static_cast<unsigned>(last.num_rounds))) {
     last.expected = peaks(round, first_worker, num_beginnings, num_workers);
   }

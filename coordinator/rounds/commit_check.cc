@@ -33,7 +33,7 @@ void check_weights_seen(Store& store, Round& round, const Slot& slot) {
   if (!store.checks_consistency()) return;
   const Catalogue& catalogue = store.catalogue();
   const RoundTable table = store.round_table(round);
-  std::set<std::uint32_t> missing;  // weight groups of the slot; a tied one is uploaded for one of its uses
+  std::set<std::uint32_t> missing;  // weight groups of the slot; a tied group is uploaded for one of its uses only
   std::set<std::uint32_t> found;
   for (int layer = slot.layers.first; layer < slot.layers.end; ++layer) {
     for (const std::uint32_t use : catalogue.uses_of(round.first_layer + layer)) {

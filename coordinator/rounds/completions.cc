@@ -14,7 +14,7 @@ std::optional<Completion> Completions::wait(int worker, std::uint64_t slot, Wait
   RingReader<Completion>& ring = rings_[static_cast<std::size_t>(worker)];
   Completion completion;
   std::uint64_t progress = store_.progress();
-  std::int64_t silent_ns = 0;  // counted in waits and not on the clock: a pause of the whole run is none
+  std::int64_t silent_ns = 0;  // the sum of waits, not by the clock, so that a pause of the whole run does not count
   while (!ring.try_pop(completion)) {
     record.publish_once({.kind = WaitKind::kCompletion, .slot = static_cast<std::int64_t>(slot), .numbers = {worker}});
     const std::int64_t wait_ns = work();

@@ -1,7 +1,8 @@
 // coordinator/rounds/completions.h
-// What the workers say of their tasks, in slot order, and how long nobody may say anything.
+// Reads the workers' completions in slot order, and detects a run that hangs.
 //
-// Owned by the Coordinator. wait() belongs to its commit thread, stop() to any. The Store must outlive it.
+// Owned by the CommitThread. wait() is for its thread, stop() for any thread. The Store must
+// outlive it.
 #pragma once
 
 #include <atomic>
@@ -18,15 +19,16 @@ namespace rp {
 
 class Completions {
  public:
-  // `on_hang`: called before wait() throws because nothing goes on; may be empty.
+  // `on_hang`: called before wait() throws because nothing progresses; may be empty.
   Completions(Store& store, std::function<void()> on_hang);
 
   static constexpr std::int64_t kShortWait = kNsPerMs;
   static constexpr std::int64_t kLongWait = 100 * kNsPerMs;
 
-  // The worker's next completion: that of `slot`, since a worker keeps slot order. Nothing after stop(). Calls `work`
-  // before each sleep, which says for how long, in ns; what is waited for stands in `record` meanwhile. Throws
-  // rp::Error (kHang) when nothing was computed or updated for the store's wait_timeout_ns.
+  // Blocks until the worker's next completion arrives and returns it. It is the completion of
+  // `slot`, since a worker keeps slot order. Returns nothing after stop(). Calls `work` before each
+  // sleep; it returns how long to sleep at most, in ns. `record` shows the wait. Throws rp::Error
+  // (kHang) if nothing was computed or updated for the store's wait_timeout_ns.
   [[nodiscard]] std::optional<Completion> wait(int worker, std::uint64_t slot, WaitRecord& record,
                                                const std::function<std::int64_t()>& work);
   void stop();

@@ -32,7 +32,7 @@ void Dispatcher::dispatch() {
       Slot& slot = flight.round->slots[i];
       if (slot.number < num_dispatched_) continue;
       if (outstanding_[slot.number % commands_.size()] > kTasksAhead)
-        return;  // in slot order: later slots wait as well
+        return;  // slots are dispatched in order, so later ones wait as well
       send(*flight.round, slot);
     }
   }

@@ -1,8 +1,9 @@
 // coordinator/rounds/dispatcher.h
-// The one order of slots, for the rounds of all pipelines: numbers them, sends each to its worker as soon as that is
-// not too far ahead, and knows which one is committed next (docs/design/protocol.md).
+// Keeps one order of slots for the rounds of all pipelines: numbers the slots, sends each to its
+// worker as soon as the worker has few enough tasks, and determines which slot is committed next
+// (docs/design/protocol.md).
 //
-// Owned by the Coordinator and guarded by its mutex. The Store must outlive it.
+// Owned by the RoundFlow and guarded by the Coordinator's mutex. The Store must outlive it.
 #pragma once
 
 #include <cstdint>
@@ -19,28 +20,29 @@ class Dispatcher {
  public:
   explicit Dispatcher(Store& store);
 
-  // Appends slots [first, end) of the round. REQUIRES: first < end.
+  // Appends slots [first_slot, end_slot) of the round. REQUIRES: first_slot < end_slot.
   void append(const std::shared_ptr<Round>& round, std::size_t first_slot, std::size_t end_slot);
 
-  // Sends the commands of slots, in order, up to the first whose worker has enough to do.
+  // Sends the commands of slots, in order, up to the first slot whose worker has enough tasks.
   void dispatch();
 
   // The oldest slot that is not committed.
   struct Next {
     std::shared_ptr<Round> round;
     const Slot* slot = nullptr;
-    bool ends_flight = false;  // the last of those that were appended with it
+    bool ends_flight = false;  // the last of the slots that were appended together
   };
   // REQUIRES: num_committed() < num_dispatched().
   [[nodiscard]] Next next() const;
-  // It is committed.
+  // Marks the next slot as committed.
   void commit_next();
 
-  // Slots of all time; their numbers are below.
+  // The numbers of slots since the start of the run. Each also is the number of the slot that will
+  // be appended, dispatched or committed next.
   [[nodiscard]] std::uint64_t num_appended() const { return num_appended_; }
   [[nodiscard]] std::uint64_t num_dispatched() const { return num_dispatched_; }
   [[nodiscard]] std::uint64_t num_committed() const { return num_committed_; }
-  // How many times slots of the pipeline were appended that are not all committed.
+  // Returns how many calls of append() for this pipeline have slots that are not committed.
   [[nodiscard]] int num_flights(int pipeline) const;
 
  private:
@@ -59,7 +61,7 @@ class Dispatcher {
   std::uint64_t num_appended_ = 0;
   std::uint64_t num_dispatched_ = 0;
   std::uint64_t num_committed_ = 0;
-  std::vector<int> outstanding_;           // dispatched, not committed; by worker
+  std::vector<int> outstanding_;           // slots that are dispatched and not committed, by worker
   std::vector<std::uint64_t> next_event_;  // by worker
 };
 

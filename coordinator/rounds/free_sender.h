@@ -1,7 +1,8 @@
 // coordinator/rounds/free_sender.h
-// Tells each worker which blocks of its arena nobody reads any more.
+// Sends each worker the blocks of its arena that no process reads any more.
 //
-// A worker looks into its ring only when it needs memory: what does not fit yet is kept here, per worker.
+// A worker looks into its ring only when it needs memory, so the ring may be full. Blocks that do
+// not fit yet are kept here, by worker.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,8 @@ class FreeSender {
     flush(worker);
   }
 
-  // Sends what is late, as far as the rings have places. True if all is sent.
+  // Sends the blocks that were kept, while the rings have free entries. Returns true if all are
+  // sent.
   bool flush() {
     bool all_sent = true;
     for (std::uint64_t worker = 0; worker < late_.size(); ++worker) all_sent &= flush(worker);

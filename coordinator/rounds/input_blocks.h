@@ -1,7 +1,8 @@
 // coordinator/rounds/input_blocks.h
-// The coordinator's own arena: the tables of rounds, and the blocks that it gives to workers.
+// Allocates from the coordinator's own arena: the tables of rounds, and the blocks that the
+// coordinator passes to workers.
 //
-// Owned by the Coordinator. Filled by the user's thread, freed by any.
+// Owned by the Coordinator. The caller's thread allocates; any thread may free.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +15,17 @@
 
 namespace rp {
 
-// Tensors and what they mean, as a block carries them.
+// The contents of a block: tensors, and the description of their structure.
 struct BlockContents {
   std::vector<TensorView> tensors;
   std::vector<std::byte> structure{};
 };
 
-// What a round is given, by microbatch; and parts of it that other rounds made: outputs, in all microbatches.
+// The inputs and the loss's arguments of a round, by microbatch. Imports are parts of them that
+// other rounds made: outputs, in all microbatches.
 struct RoundInputs {
   std::vector<BlockContents> inputs;
-  std::vector<BlockContents> arguments{};  // with a loss only
+  std::vector<BlockContents> arguments{};  // only if the round has a loss
   std::vector<BlockOfRound> input_imports{};
   std::vector<BlockOfRound> argument_imports{};
 };
@@ -32,17 +34,20 @@ class InputBlocks {
  public:
   explicit InputBlocks(Store& store) : store_(store), allocator_(store.arena(kCoordinatorArena)) {}
 
-  // Copies the contents into a new block, which becomes that of a row of `table`. Throws rp::Error (kNoResource) if it
-  // does not fit.
+  // Copies the contents into a new block and enters it in a row of `table`. Throws rp::Error
+  // (kNoResource) if the arena is full.
   void place(const BlockContents& contents, const RoundTable& table, BlockKind kind, int index, int microbatch);
 
-  // A new empty table, for a round that has none. Throws likewise.
+  // Creates an empty table for a round that has none. Throws rp::Error (kNoResource) if the arena
+  // is full.
   void place_table(Round& round);
 
-  // Likewise, with what the round is given and somebody will read. All or nothing. Returns the bytes of the tensors.
+  // Creates the table of a round, and blocks for those of its inputs that a task will read. Places
+  // everything or nothing. Returns the bytes of the tensors. Throws rp::Error (kNoResource) if the
+  // arena is full.
   std::uint64_t place_round(Round& round, const RoundInputs& inputs);
 
-  // REQUIRES: a block or table of this arena that was not freed since.
+  // REQUIRES: `offset` is a block or table of this arena that was not freed since.
   void free(std::uint64_t offset) {
     MutexLock lock(mutex_);
     allocator_.free(offset);

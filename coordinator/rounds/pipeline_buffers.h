@@ -1,9 +1,9 @@
 // coordinator/rounds/pipeline_buffers.h
-// The buffers of a pipeline's layers between its rounds: the newest, and those after the last round that is part of a
-// step.
+// Keeps the buffers of a pipeline's layers between its rounds: the newest ones, and those after the
+// last round that is part of a step.
 //
-// Each of the two is a reader of its block, which lives until a newer one takes its place. Owned by the RoundFlow;
-// guarded by the Coordinator's mutex, as are the rounds.
+// Both count as readers of their blocks, so a block lives until a newer one replaces it. Owned by
+// the RoundFlow; guarded by the Coordinator's mutex, as are the rounds.
 #pragma once
 
 #include <map>
@@ -20,14 +20,15 @@ class PipelineBuffers {
   // `blocks` must outlive it.
   explicit PipelineBuffers(RoundBlocks& blocks) : blocks_(blocks) {}
 
-  // A layer's buffers are this block, whatever was before. REQUIRES: nothing in flight.
+  // Sets a layer's buffers to this block, whatever they were before. REQUIRES: nothing in flight.
   void set(int layer, const BlockOfRound& block);
 
-  // The round begins with the newest ones; a training round makes new ones, which are the newest then. Returns what is
-  // not the newest any more, for RoundBlocks::release() after add_readers(). REQUIRES: before add_readers().
+  // Makes the round begin with the newest buffers. A training round makes new ones, which then are
+  // the newest. Returns the blocks that are not the newest any more, for RoundBlocks::release()
+  // after add_readers(). REQUIRES: called before add_readers().
   [[nodiscard]] std::vector<BlockOfRound> enter(const std::shared_ptr<Round>& round);
 
-  // A step ends the rounds so far.
+  // Notes that a step ends the rounds so far: the newest buffers become those of the step.
   void end_step();
 
   // By layer.
@@ -35,7 +36,7 @@ class PipelineBuffers {
   [[nodiscard]] const std::map<int, BlockOfRound>& of_step() const { return of_step_; }
 
  private:
-  // One of the two becomes `block`.
+  // Replaces a layer's block in `kept`, which is newest_ or of_step_.
   void replace(std::map<int, BlockOfRound>& kept, int layer, const BlockOfRound& block);
 
   RoundBlocks& blocks_;

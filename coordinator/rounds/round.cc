@@ -6,7 +6,8 @@ namespace rp {
 
 namespace {
 
-// Whether a forward stage must give the activation at a boundary inside or at the end of it.
+// Returns true if a forward stage must write the activation at a boundary inside or at the end of
+// the stage.
 bool is_saved(const Round& round, const LayerRange& stage, int boundary) {
   const RoundTraits& traits = round.traits;
   if (boundary == round.num_layers) return traits.gives_outputs();
@@ -42,7 +43,7 @@ Command command_of(const Round& round, const Slot& slot) {
   command.round = round.number;
   command.step = round.step;
   command.version = round.version;
-  command.released_before = round.attempt;  // what the attempt before this one gives back
+  command.released_before = round.attempt;  // released once the gradients of the previous attempt are read
   command.table = round.table;
   command.table_bytes = round.table_bytes;
   command.layer_base = static_cast<std::uint32_t>(round.first_layer);

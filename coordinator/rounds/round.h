@@ -1,5 +1,6 @@
 // coordinator/rounds/round.h
-// A round from its acceptance to the moment when nobody reads its blocks any more, and the slots that its plan makes.
+// Describes a round, from its acceptance until no process reads its blocks any more, and the slots
+// that its plan makes.
 #pragma once
 
 #include <cstdint>
@@ -19,31 +20,31 @@ struct Slot {
   std::uint64_t number = 0;  // without epoch
   Phase phase = Phase::kForward;
   LayerRange layers;
-  int worker = -1;                // once dispatched
-  std::uint64_t first_event = 0;  // once dispatched
+  int worker = -1;                // set at the dispatch
+  std::uint64_t first_event = 0;  // set at the dispatch
 };
 
-// What a caller asks of a round besides its inputs.
+// A caller's request for a round, except its inputs.
 struct RoundTraits {
   int pipeline = 0;
   RoundKind kind = RoundKind::kForwardBackward;
   RoundMode mode = RoundMode::kTrain;
-  bool keeps_graph = false;     // of a forward: a backward may follow
-  bool keeps_outputs = false;   // for the caller
-  bool evaluates_loss = false;  // of a forward: it ends with the loss
-  bool input_gradient = false;  // likewise: the gradient of the model's inputs
+  bool keeps_graph = false;     // for a forward pass: a backward pass may follow
+  bool keeps_outputs = false;   // the caller reads the outputs
+  bool evaluates_loss = false;  // for a forward pass: it ends with the loss
+  bool input_gradient = false;  // the caller reads the gradient of the model's inputs
   bool grain_layer = false;
   bool random_numbers = true;
   bool scales_loss = false;
   int loss = 0;
   int num_microbatches = 1;
 
-  // Whether the caller is given the outputs of the last layer.
+  // Returns true if the outputs of the last layer are kept for the caller.
   [[nodiscard]] bool gives_outputs() const { return keeps_outputs || (kind == RoundKind::kForward && !evaluates_loss); }
   [[nodiscard]] bool gives_loss() const { return kind == RoundKind::kForwardBackward || evaluates_loss; }
-  // Whether tasks of the round compute gradients.
+  // Returns true if tasks of the round compute gradients, or may do so later.
   [[nodiscard]] bool has_backward() const { return kind == RoundKind::kForwardBackward || keeps_graph; }
-  // `goes_back`: whether its backward may come, or did.
+  // `goes_back`: true if a backward pass may follow, or has followed.
   [[nodiscard]] PlanKind plan_kind(bool goes_back) const {
     if (kind == RoundKind::kForwardBackward) return PlanKind::kFused;
     return goes_back ? PlanKind::kTrain : PlanKind::kInfer;
@@ -52,49 +53,53 @@ struct RoundTraits {
 
 struct Round;
 
-// A block of a round, in every microbatch.
+// A row of blocks of a round: one block in every microbatch.
 struct BlockOfRound {
   std::shared_ptr<Round> round;
   BlockRow row;
 };
 
-// Guarded by the Coordinator's mutex. What PipelineState::next_round() and the Coordinator fill in before its first
-// slot is appended does not change afterwards, except `attempt`, which accepting a backward sets, and `graph_is_open`.
+// Guarded by the Coordinator's mutex. The fields that PipelineState::next_round() and the
+// Coordinator set before the first slot is appended do not change afterwards, except `attempt`,
+// which accepting a backward pass sets, and `graph_is_open`.
 struct Round {
   RoundTraits traits;
-  std::uint64_t number = 0;        // over the whole run: the key of random numbers
+  // Counted since the start of training, and for evaluations from kFirstEvaluation: the key of random
+  // numbers.
+  std::uint64_t number = 0;
   std::uint64_t step = 0;          // counted from 1
-  std::uint64_t version = 0;       // of the weights that it computes with
-  std::uint64_t next_version = 0;  // of the weights that its step makes
+  std::uint64_t version = 0;       // of the weights that the round computes with
+  std::uint64_t next_version = 0;  // of the weights that the round's step makes
   std::uint64_t attempt = 0;       // of rounds with gradients
   Plan plan;
   int first_layer = 0;  // the catalogue's number of layer 0
   int num_layers = 0;
-  int first_trained_layer = 0;  // no gradient goes below
+  int first_trained_layer = 0;  // no gradient is computed below this layer
   int num_input_imports = 0;
   int num_argument_imports = 0;
   std::uint64_t table = 0;
   std::uint64_t table_bytes = 0;
 
-  std::vector<Slot> slots;          // those of a graph's backward once it was asked for
-  std::size_t num_committed = 0;    // of slots
-  bool graph_is_open = false;       // backward slots may still come
-  std::map<BlockRow, int> readers;  // of this round's blocks; a block without any is freed
-  std::set<BlockRow> unwritten;     // blocks of slots that are not committed: not freed before
-  // Blocks of other rounds that slots of this one read.
+  std::vector<Slot> slots;  // with the backward slots of an open graph, which get their numbers when they are requested
+  std::size_t num_committed = 0;    // the number of slots that are committed
+  bool graph_is_open = false;       // backward slots may still be appended
+  std::map<BlockRow, int> readers;  // number of readers of this round's blocks; a block without readers is freed
+  std::set<BlockRow> unwritten;     // blocks whose slots are not committed; these are not freed
+  // The blocks of other rounds that this round's slots read, by the row of this round that they
+  // replace.
   std::map<BlockRow, BlockOfRound> origins;
-  std::map<std::uint32_t, WeightsSeen>
-      weights_seen;            // by weight group, of its first committed task; --check-consistency only
+  // By weight group, from the round's first committed task that used it; --check-consistency only.
+  std::map<std::uint32_t, WeightsSeen> weights_seen;
   std::vector<double> losses;  // sums over the microbatches
   bool forward_done = false;   // outputs and losses are final
-  bool all_done = false;       // no slot is left, and none will come
+  bool all_done = false;       // all slots are committed, and no more will be added
 };
 
-// The slots of a round in the order of dispatch, without numbers: forward, fused, backward stages. Backward stages end
-// at `first_trained_layer`.
+// Returns the slots of a round in the order of dispatch, without numbers: forward, fused, backward
+// stages. Backward stages end at `first_trained_layer`.
 [[nodiscard]] std::vector<Slot> slots_of(const Plan& plan, int num_layers, int first_trained_layer);
 
-// All of a slot's command but what is known at its dispatch.
+// Returns the command of a slot, without the fields that are known only at its dispatch.
 [[nodiscard]] Command command_of(const Round& round, const Slot& slot);
 
 }  // namespace rp

@@ -39,7 +39,7 @@ void RoundBlocks::release(const BlockOfRound& block) {
   Round& round = *block.round;
   const auto readers = round.readers.find(block.row);
   RP_ASSERT(readers != round.readers.end() && readers->second > 0);
-  // What the caller drops early is freed when it is there.
+  // A block that the caller drops early is freed once it is written.
   if (--readers->second == 0 && !round.unwritten.contains(block.row)) free_row(round, block.row);
 }
 
@@ -61,7 +61,7 @@ void RoundBlocks::drop(const std::shared_ptr<Round>& round, std::span<const Comm
 }
 
 void RoundBlocks::end(Round& round) {
-  round.origins.clear();  // else each round would hold the one before
+  round.origins.clear();  // otherwise each round would keep the previous one alive
   free_table_if_unused(round);
 }
 

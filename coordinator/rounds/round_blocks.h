@@ -1,12 +1,14 @@
 // coordinator/rounds/round_blocks.h
-// Who still reads which block of a round, and the freeing of blocks that nobody reads (docs/design/rounds.md).
+// Counts the readers of the blocks of rounds, and frees blocks without readers
+// (docs/design/rounds.md).
 //
-// A row of blocks has readers: the slots that will read it, and the caller where something is kept for him. Without
-// readers it is freed, but not before the slot that writes it is committed; a round that is done and has no rows left
-// loses its table as well. What a round reads of another one (its origins) counts there.
+// The readers of a row of blocks are the slots that will read it, and the caller if the row is kept
+// for the caller. A row without readers is freed, but not before the slot that writes it is
+// committed. When a round is done and has no rows left, its table is freed, too. If a round reads a
+// block of another round (one of its origins), the reader counts in that other round.
 //
-// Owned by the Coordinator and guarded by its mutex, as are the rounds: readers, unwritten and origins of a Round are
-// changed here only. Store and InputBlocks must outlive it.
+// Owned by the RoundFlow and guarded by the Coordinator's mutex, as are the rounds. Only this class
+// changes readers, unwritten and origins of a Round. Store and InputBlocks must outlive it.
 #pragma once
 
 #include <memory>
@@ -24,29 +26,35 @@ class RoundBlocks {
  public:
   RoundBlocks(Store& store, InputBlocks& inputs) : store_(store), inputs_(inputs), frees_(store) {}
 
-  // The round reads this in place of a row of its own. REQUIRES: before add_readers().
+  // Makes the round read `block` in place of its own row. REQUIRES: called before add_readers().
   static void set_origin(Round& round, BlockRow row, const BlockOfRound& block) { round.origins[row] = block; }
-  // Likewise these, in place of inputs and arguments.
+  // Makes the round read these blocks in place of parts of its inputs and arguments. REQUIRES:
+  // called before add_readers().
   static void import(Round& round, const std::vector<BlockOfRound>& inputs, const std::vector<BlockOfRound>& arguments);
 
-  // Counts what the round's slots will read and what its traits keep for the caller, and tells its table the origins.
-  // REQUIRES: once a round, before its first slot is dispatched.
+  // Counts the blocks that the round's slots will read and those that its traits keep for the
+  // caller, and writes the origins to the round's table. REQUIRES: called once for a round, before
+  // its first slot is dispatched.
   void add_readers(Round& round);
 
-  // One reader more. REQUIRES: there is one already, or the block's round has just been made.
+  // Adds a reader. REQUIRES: the block has a reader already, or its round has just been created.
   static void keep(const BlockOfRound& block) { ++block.round->readers[block.row]; }
-  // One reader less. REQUIRES: there is one.
+  // Removes a reader. REQUIRES: the block has one.
   void release(const BlockOfRound& block);
 
-  // A slot of the round is committed: what it wrote is there, what it read has a reader less.
+  // Marks a slot as committed: the blocks that it wrote exist, and it does not read its inputs any
+  // more.
   void commit(const std::shared_ptr<Round>& round, const Command& command);
-  // These slots, commands of the round, will never be dispatched.
+  // Releases the inputs and outputs of slots that will never be dispatched, given by their
+  // commands.
   void drop(const std::shared_ptr<Round>& round, std::span<const Command> commands);
 
-  // REQUIRES: all_done of the round was just set. It reads nothing of others any more.
+  // Ends a round, which reads no blocks of other rounds any more. REQUIRES: the round's all_done
+  // was just set.
   void end(Round& round);
 
-  // Tells the workers of blocks that they had no place for in their rings. False: there still are such.
+  // Sends the workers the freed blocks that did not fit into their rings so far. Returns false if
+  // some still do not fit.
   bool flush_frees() { return frees_.flush(); }
 
  private:

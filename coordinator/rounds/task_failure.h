@@ -1,5 +1,6 @@
 // coordinator/rounds/task_failure.h
-// What a task that failed is told of, to the user: layer, microbatch, stage, step, worker, and what the layer threw.
+// Describes the failure of a task for the user: layer, microbatch, stage, step, worker, and what
+// the layer threw.
 #pragma once
 
 #include "coordinator/rounds/round.h"
@@ -8,7 +9,8 @@
 
 namespace rp {
 
-// From the failure record of the slot's worker. REQUIRES: its completion said kFailed.
+// Returns the error, from the failure record of the slot's worker. REQUIRES: the slot's completion
+// has the outcome kFailed.
 [[nodiscard]] WorkerError task_failure(Store& store, const Round& round, const Slot& slot);
 
 }  // namespace rp

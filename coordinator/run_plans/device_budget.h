@@ -1,6 +1,7 @@
 // coordinator/run_plans/device_budget.h
-// The memory of the smallest worker's device, and what the plans of a run have of it: they share the workers' buffers,
-// which are kept, so all of them together must fit.
+// Tracks the memory of the smallest worker's device, and how much of it the plans of a run need.
+// The plans share the workers' buffers, which are kept between tasks, so all plans together must
+// fit.
 //
 // Owned by StagePlans.
 #pragma once
@@ -15,35 +16,37 @@ namespace rp {
 
 class DeviceBudget {
  public:
-  // Of the limit, for what lies between buffers and is too short for any of them.
+  // The fraction of the limit that is reserved for gaps between buffers that are too short for any
+  // buffer.
   static constexpr double kLostToPieces = 1.0 / 16;
-  // What a worker told.
+  // Notes the memory that a worker reported.
   void note(const DeviceMemoryPeaks& peaks);
-  // Whether a worker told of a limit.
+  // Returns true if a worker has reported a limit.
   [[nodiscard]] bool is_known() const { return limit_bytes_ > 0; }
   [[nodiscard]] double capacity_bytes() const;
 
-  // All plans are made anew.
+  // Forgets all plans, before they are cut again.
   void clear() { taken_ = {}; }
-  // How long the stages of one more pipeline and kind may be beside those so far, the fused one with so many layers
-  // beside the head. Stages of one layer where there is no room for longer ones, or even for these: they have run by
-  // then, and nothing needs less.
+  // Adds the plan of another pipeline and kind, and returns how long its stages may be next to the
+  // plans so far; its fused stage may have `max_fused_layers` layers in addition to the head. If
+  // there is no memory for longer stages, or not even for stages of one layer, returns stages of
+  // one layer: they have run by then, and no plan needs less.
   [[nodiscard]] StageLimits take(const std::vector<LayerCost>& costs, RecomputeGrain recompute, PlanKind kind,
                                  int max_fused_layers);
-  // A plan that is given.
+  // Adds a plan that is given.
   void take(const std::vector<LayerCost>& costs, const Plan& plan, RecomputeGrain recompute) {
     taken_ = largest(taken_, gpu_memory(costs, plan, recompute));
   }
-  // Whether this plan fits by itself.
+  // Returns true if this plan fits by itself.
   [[nodiscard]] bool has_room_for(const std::vector<LayerCost>& costs, const Plan& plan,
                                   RecomputeGrain recompute) const;
 
-  // Of `num_layers` layers: what is known to need the least.
+  // Returns limits for stages of one layer each, which need the least memory.
   [[nodiscard]] static StageLimits stages_of_one_layer(int num_layers, PlanKind kind);
 
  private:
-  std::uint64_t limit_bytes_ = 0;     // the smallest worker's
-  std::uint64_t resident_bytes_ = 0;  // the most that one keeps between tasks
+  std::uint64_t limit_bytes_ = 0;     // of the smallest worker
+  std::uint64_t resident_bytes_ = 0;  // the maximum that a worker keeps between tasks
   GpuMemory taken_;
 };
 

@@ -1,6 +1,7 @@
 // coordinator/run_plans/layer_memories.h
-// What the layers of a pipeline take of a worker's device: weights and gradients by the catalogue, activations and
-// workspace as its rounds measured them, for the largest microbatch so far.
+// Keeps the device memory that each layer of a pipeline needs: weights and gradients by the
+// catalogue, activations and workspace as its rounds measured them, for the largest microbatch so
+// far.
 #pragma once
 
 #include <vector>
@@ -15,10 +16,10 @@ class LayerMemories {
  public:
   LayerMemories(const Catalogue& catalogue, int pipeline);
 
-  // What a round measured. True if a figure has grown.
+  // Adds the measurements of a round. Returns true if a value has grown.
   bool add(const RoundTable& table);
 
-  // Their sizes in memory; nothing else is filled in.
+  // Returns the sizes in memory by layer; the other fields of LayerCost are not set.
   [[nodiscard]] const std::vector<LayerCost>& costs() const { return costs_; }
 
  private:

@@ -9,24 +9,26 @@ namespace rp {
 
 namespace {
 
-// Layer times are taken over into the plans after these rounds: soon, and once more when they are smooth.
+// Plans are cut by the measured times after these rounds: soon, and again when the times are
+// smooth.
 constexpr int kReplanAfter = 2;
 constexpr int kReplanAgainAfter = 10;
-// On a device with memory of its own: it was careful until then.
+// On a device with memory of its own, plans are cut earlier, since the first stages are short.
 constexpr int kFitAfter = 1;
 
 constexpr std::array<PlanKind, kNumPlanKinds> kKinds = {PlanKind::kFused, PlanKind::kTrain, PlanKind::kInfer};
 
-// From the end of a task to the start of the next one on another worker, beyond the copies:
-// benchmarks/dispatch_overhead.
+// The time from the end of a task to the start of the next one on another worker, in addition to
+// the copies: benchmarks/dispatch_overhead.
 constexpr double kHopMs = 0.1;
 constexpr double kMsPerNs = 1e-6;
-// Beside the head in the fused stage of a plan that is searched for: it keeps the activations of its layers.
+// Layers in addition to the head in the fused stage of a plan that is searched: the stage keeps the
+// activations of its layers.
 constexpr int kMaxFusedLayers = 2;
 
-// On processors, whose memory is the host's, a step of several rounds may have a fused stage of all layers: then each
-// worker computes rounds of its own, recomputes nothing and waits for no other. In a step of one round the other
-// workers would wait for that stage.
+// On processors, whose memory is the host's, a step of several rounds may have a fused stage of all
+// layers: then each worker computes rounds of its own, recomputes nothing, and waits for no other
+// worker. In a step of one round, the other workers would wait for that stage.
 int max_fused_layers(const PlanSettings& settings, int num_layers) {
   return settings.fits_device || settings.search->rounds_per_step == 1 ? kMaxFusedLayers : num_layers - 1;
 }
@@ -78,7 +80,8 @@ void StagePlans::learn(int number, PlanKind kind, const RoundTable& table) {
   }
   pipeline.times.add(round);
   pipeline.num_microbatches = table.num_microbatches();
-  // What it does counts, not what was expected; a pipeline that trains and evaluates is cut for training.
+  // The rounds that it has had count, not what was expected. A pipeline that trains and evaluates
+  // is cut for training.
   pipeline.main_kind = pipeline.has_run ? std::min(pipeline.main_kind, kind) : kind;
   pipeline.has_run = true;
   const int records = kind == PlanKind::kInfer ? pipeline.times.num_forwards() : pipeline.times.num_backwards();
@@ -87,7 +90,7 @@ void StagePlans::learn(int number, PlanKind kind, const RoundTable& table) {
   if (!pipeline.settings.by_hand && (is_time || needs_more)) cut_anew(pipeline);
 }
 
-// As far as it is known what they need.
+// Checks only plans whose needs are known.
 bool StagePlans::fits(const PipelinePlans& pipeline) const {
   if (!pipeline.settings.fits_device || !room_.is_known()) return true;
   return std::all_of(kKinds.begin(), kKinds.end(), [&](PlanKind kind) {
@@ -104,7 +107,8 @@ void StagePlans::cut_anew(PipelinePlans& pipeline) {
   }
   cut_together(true);
   for (PipelinePlans& other : pipelines_) {
-    // Where all share a device's memory, what the main plans leave of it is others' to have.
+    // If all pipelines share a device's memory, the other plans of each depend on what the main
+    // plans leave free.
     if (&other == &pipeline || other.settings.fits_device) cut_alone(other, true);
   }
 }
@@ -129,7 +133,7 @@ PlanRequest StagePlans::request(const PipelinePlans& pipeline, PlanKind kind, bo
       time.forward = given > 0 ? given : static_cast<double>(pipeline.bytes[layer]);
       time.backward = 2 * time.forward;
     }
-    if (time.recompute == 0) time.recompute = time.forward;  // it was in the fused stage
+    if (time.recompute == 0) time.recompute = time.forward;  // it was in the fused stage, which has no recompute
     const bool goes_back = static_cast<int>(layer) >= pipeline.first_trained_layer;
     result.layers.push_back({.forward = time.forward,
                              .recompute = goes_back ? time.recompute : 0,
@@ -161,8 +165,8 @@ void StagePlans::cut_together(bool measured) {
     if (limits.threshold > 0) threshold = threshold > 0 ? std::min(threshold, limits.threshold) : limits.threshold;
   }
   if (cut.empty()) return;
-  // Before anything is measured the layers' costs stand for their times, except where a device's memory bounds the
-  // stages.
+  // Before anything is measured, the layers' costs are used as their times, except where a device's
+  // memory limits the stages.
   if (cut.size() == 1 && is_searched(*cut.front()) && (measured || !cut.front()->settings.fits_device)) {
     cut.front()->plans[static_cast<std::size_t>(PlanKind::kFused)] = search(*cut.front(), requests.front(), measured);
     return;
@@ -172,7 +176,7 @@ void StagePlans::cut_together(bool measured) {
     cut[i]->plans[static_cast<std::size_t>(cut[i]->main_kind)] = std::move(plans[i]);
 }
 
-// With one worker every plan takes the same time.
+// With one worker, all plans take the same time.
 bool StagePlans::is_searched(const PipelinePlans& pipeline) {
   return pipeline.settings.search && pipeline.settings.search->num_workers > 1 &&
          pipeline.main_kind == PlanKind::kFused && pipeline.bytes.size() > 1;
@@ -190,7 +194,7 @@ Plan StagePlans::search(const PipelinePlans& pipeline, const PlanRequest& reques
   task.workload.hop = measured ? kHopMs : 0;  // costs have no unit
   task.workload.first_trained_layer = pipeline.first_trained_layer;
   for (const PartitionLayer& layer : request.layers) {
-    // The simulation's recompute takes what a forward takes.
+    // The simulation assumes that a recompute takes as long as a forward pass.
     const double backward = std::max(0.0, layer.recompute + layer.backward - layer.forward);
     task.workload.layers.push_back({.forward = kMsPerNs * layer.forward, .backward = kMsPerNs * backward});
   }

@@ -1,14 +1,16 @@
 // coordinator/run_plans/stage_plans.h
-// The plans that the pipelines of a run use, and how automatic ones follow the layers' times.
+// Holds the plans that the pipelines of a run use, and adapts automatic plans to the times of the
+// layers.
 //
-// Pipelines whose plans are automatic share the workers, so they are cut together: all of their stages are about as
-// long. One that trains alone is cut so that its simulated step is short.
+// Pipelines with automatic plans share the workers, so they are cut together: all of their stages
+// are about equally long. A pipeline that trains alone is cut so that its simulated step is short.
 //
-// On devices with memory of their own, a pipeline's first rounds have stages of one layer, since nobody knows what its
-// layers take there; after one round stages are as long as what was measured allows. A round that takes more than those
-// before, as one of longer sequences, has them cut anew where they do not fit any more.
+// On devices with memory of their own, the first rounds of a pipeline have stages of one layer,
+// since the memory that its layers need there is not known yet. After one round, stages are as long
+// as the measurements allow. If a round needs more memory than those before it, such as a round of
+// longer sequences, the stages are cut again where they do not fit any more.
 //
-// Owned by the Coordinator and guarded by its mutex. The Catalogue must outlive it.
+// Owned by the RoundFlow and guarded by the Coordinator's mutex. The Catalogue must outlive it.
 #pragma once
 
 #include <array>
@@ -26,38 +28,41 @@
 
 namespace rp {
 
-// Plans by simulated time: by the layers' costs, then by their times (scheduler/planner.h).
+// Settings for plans by simulated time, which are searched by the layers' costs first, and by their
+// measured times later (scheduler/planner.h).
 struct PlanSearchSettings {
   int num_workers = 1;
-  int num_microbatches = 1;  // of a round, before there was one
+  int num_microbatches = 1;  // of a round, until the first round is measured
   bool asynchronous = false;
   int rounds_per_step = 1;
 };
 
 struct PlanSettings {
-  std::optional<Plan> by_hand{};               // else automatic
-  std::optional<PlanSearchSettings> search{};  // for fused rounds of a pipeline alone; else all plans are balanced
-  PlanKind first_kind = PlanKind::kFused;      // what its rounds will most likely be
-  std::vector<double> forward_costs{};         // of the layers, before their times are known; empty: their bytes
+  std::optional<Plan> by_hand{};               // the user's plan; if empty, plans are automatic
+  std::optional<PlanSearchSettings> search{};  // for fused rounds of a pipeline alone; empty: all plans are balanced
+  PlanKind first_kind = PlanKind::kFused;      // the kind that most rounds are expected to have
+  std::vector<double> forward_costs{};         // by layer, until times are known; empty: the layers' bytes
   PlanLimits limits{};                         // 0: no bound
   bool fits_device = false;                    // the workers' devices have memory of their own, which bounds the stages
-  RecomputeGrain recompute = RecomputeGrain::kStage;  // of rounds that say nothing else
+  RecomputeGrain recompute = RecomputeGrain::kStage;  // of rounds that request no other grain
 };
 
 class StagePlans {
  public:
-  // Throws rp::Error (kUsage) for a plan that is not the model's.
+  // Throws rp::Error (kUsage) for a plan that does not fit its model.
   StagePlans(const Catalogue& catalogue, std::vector<PlanSettings> settings);
 
-  // Throws rp::Error (kUsage) if the plan by hand does not have what the kind needs.
+  // Returns the plan for a round of this kind. Throws rp::Error (kUsage) if the user's plan lacks
+  // what the kind needs.
   [[nodiscard]] Plan plan(int pipeline, PlanKind kind) const;
 
-  // A round of this kind took these times, by layer, for all of its microbatches.
+  // Adds the measurements of a finished round of this kind: times and memory by layer, over all of
+  // its microbatches. May cut automatic plans again.
   void learn(int pipeline, PlanKind kind, const RoundTable& table);
-  // A worker told this of its device.
+  // Notes the memory that a worker reported of its device.
   void note_memory(const DeviceMemoryPeaks& peaks) { room_.note(peaks); }
 
-  // For one microbatch, smoothed.
+  // Returns the times of the layers for one microbatch, smoothed over the rounds.
   [[nodiscard]] const std::vector<LayerTiming>& times(int pipeline) const { return at(pipeline).times.times(); }
 
  private:
@@ -66,11 +71,11 @@ class StagePlans {
     int first_trained_layer = 0;
     std::vector<std::uint64_t> bytes;  // of the layers
     LayerTimes times{0};
-    std::optional<LayerMemories> memories{};  // always there
+    std::optional<LayerMemories> memories{};  // set by the constructor
     int num_microbatches = 0;                 // of the last round
-    PlanKind main_kind = PlanKind::kFused;    // that it is cut for together with the others
+    PlanKind main_kind = PlanKind::kFused;    // the kind for which it is cut together with the other pipelines
     bool has_run = false;
-    std::array<Plan, kNumPlanKinds> plans;  // automatic ones
+    std::array<Plan, kNumPlanKinds> plans;  // the automatic plans, by kind
   };
 
   [[nodiscard]] const PipelinePlans& at(int pipeline) const { return pipelines_[static_cast<std::size_t>(pipeline)]; }
@@ -82,7 +87,8 @@ class StagePlans {
   void cut_together(bool measured);
   void cut_alone(PipelinePlans& pipeline, bool measured);
   [[nodiscard]] static bool is_searched(const PipelinePlans& pipeline);
-  // The request's layers have times in ns, or costs, which have no unit.
+  // Searches for a plan. The times of the request's layers are in ns if `measured`; otherwise they
+  // are costs without a unit.
   [[nodiscard]] static Plan search(const PipelinePlans& pipeline, const PlanRequest& request, bool measured);
 
   std::vector<PipelinePlans> pipelines_;

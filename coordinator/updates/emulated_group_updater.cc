@@ -29,7 +29,7 @@ void EmulatedGroupUpdater::update(std::uint32_t group, std::uint64_t, std::span<
 
 std::uint64_t EmulatedGroupUpdater::sum_bytes(std::uint32_t use, bool begins) const {
   const WeightGroupRecord& group = catalogue_.weight_groups()[catalogue_.uses()[use].group];
-  // The sum is set to zero first, then read and written.
+  // A sum that begins is set to zero first. Then it is read and written.
   return group.num_elements * (dtype_bytes(group.dtype) + 2 * kFloat + (begins ? kFloat : 0));
 }
 

@@ -1,5 +1,6 @@
 // coordinator/updates/emulated_group_updater.h
-// Updates that take the time of their bytes over an emulated memory and touch none (docs/design/emulated-device.md).
+// Takes the time that updates need for their bytes in an emulated memory, without touching any data
+// (docs/design/emulated-device.md).
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,7 @@
 namespace rp {
 
 struct HostMemoryModel {
-  double bytes_per_ns = 0;  // of an optimizer pass over all threads, GB/s; 0: passes take no time
+  double bytes_per_ns = 0;  // bandwidth (GB/s) of an optimizer pass by all threads; 0: passes take no time
 };
 
 class EmulatedGroupUpdater : public GroupUpdater {
@@ -21,19 +22,19 @@ class EmulatedGroupUpdater : public GroupUpdater {
       : catalogue_(catalogue), memory_(memory), adds_rounds_(adds_rounds) {}
 
   void add_to_sum(std::uint32_t use, bool begins) override;
-  // 0: nobody knows the gradients.
+  // Returns 0, since no gradients exist.
   [[nodiscard]] double square_sum(std::uint32_t group) override;
-  // Throws rp::Error (kUsage): there is nothing to write.
+  // Throws rp::Error (kUsage), since there is nothing to write.
   void write_gradient(std::uint32_t group, const UpdateStep& scaling, float* gradient) override;
   void update(std::uint32_t group, std::uint64_t version, std::span<const UpdateSpan> rules) override;
 
-  // What the passes over a weight group read and write.
+  // Return the number of bytes that each kind of pass over a weight group reads and writes.
   [[nodiscard]] std::uint64_t sum_bytes(std::uint32_t use, bool begins) const;
   [[nodiscard]] std::uint64_t norm_bytes(std::uint32_t group) const;
   [[nodiscard]] std::uint64_t update_bytes(std::uint32_t group, bool skipped) const;
 
  private:
-  // Of the gradient of a group's uses, as the update reads it.
+  // Returns the bytes of the gradients of a group's uses, as the update reads them.
   [[nodiscard]] std::uint64_t gradient_bytes(const WeightGroupRecord& group) const;
   void pass(std::uint64_t bytes) const;
 

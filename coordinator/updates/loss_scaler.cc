@@ -4,7 +4,7 @@ namespace rp {
 
 LossScaler::LossScaler(Store& store, std::uint32_t pipeline, const std::optional<LossScaling>& scaling)
     : record_(store.loss_scale(pipeline)), scaling_(scaling) {
-  if (scaling_) place_of(0) = scaling_->initial_scale;  // no worker is there yet
+  if (scaling_) place_of(0) = scaling_->initial_scale;  // no worker has attached yet
 }
 
 double LossScaler::scale_of(std::uint64_t version) const { return scaling_ ? place_of(version) : 1; }

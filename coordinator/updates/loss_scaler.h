@@ -1,8 +1,9 @@
 // coordinator/updates/loss_scaler.h
-// The loss scale of a pipeline, by version of the weights: see LossScaling and LossScaleRecord. Without loss scaling
-// every scale is 1 and nothing is published.
+// Keeps the loss scale of a pipeline for each version of the weights, and publishes it to the
+// workers: see LossScaling and LossScaleRecord. Without loss scaling, every scale is 1 and nothing
+// is published.
 //
-// Owned by the Updates, which call it in one thread at a time. The Store must outlive it.
+// Owned by the Updates, which use it in one thread at a time. The Store must outlive it.
 #pragma once
 
 #include <cstdint>
@@ -13,25 +14,26 @@
 
 namespace rp {
 
-// What a saved state knows of it.
+// The part of a saved state that describes loss scaling.
 struct LossScaleHistory {
   double scale = 1;           // of the newest version
-  double previous_scale = 1;  // of the version before, which an asynchronous step computes with
+  double previous_scale = 1;  // of the version before it, with which an asynchronous round computes
   int steps_since_overflow = 0;
 };
 
 class LossScaler {
  public:
-  // Version 0 has the initial scale.
+  // Sets the initial scale for version 0.
   LossScaler(Store& store, std::uint32_t pipeline, const std::optional<LossScaling>& scaling);
 
   [[nodiscard]] bool is_on() const { return scaling_.has_value(); }
 
-  // REQUIRES: one of the last LossScaleRecord::kNumScales versions.
+  // Returns the scale of a version. REQUIRES: it is one of the last LossScaleRecord::kNumScales
+  // versions.
   [[nodiscard]] double scale_of(std::uint64_t version) const;
 
-  // The step that makes `version` overflowed, or not: publishes that version's scale. Before any weight group is
-  // published.
+  // Computes and publishes the scale of `version`. `overflow`: whether the step that makes this
+  // version overflowed. REQUIRES: called before any weight group of this version is published.
   void publish(std::uint64_t version, bool overflow);
 
   [[nodiscard]] LossScaleHistory history(std::uint64_t version) const;

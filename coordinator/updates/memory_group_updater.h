@@ -1,5 +1,6 @@
 // coordinator/updates/memory_group_updater.h
-// The real thing: each sum, norm and update is one pass over memory by a ThreadTeam. The Store must outlive it.
+// Updates weight groups in host memory: each sum, norm and update is one pass over memory by a
+// ThreadTeam. The Store must outlive it.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,8 @@ namespace rp {
 
 class MemoryGroupUpdater : public GroupUpdater {
  public:
-  // `groups`: the weight groups that it is for, trained ones. `adds_rounds`: their gradients are the store's fp32 sums.
+  // `groups`: the trained weight groups that it will update. `adds_rounds`: their gradients are the
+  // store's fp32 sums.
   MemoryGroupUpdater(Store& store, std::span<const std::uint32_t> groups, int num_threads, bool adds_rounds);
 
   void add_to_sum(std::uint32_t use, bool begins) override;
@@ -23,7 +25,7 @@ class MemoryGroupUpdater : public GroupUpdater {
   void update(std::uint32_t group, std::uint64_t version, std::span<const UpdateSpan> rules) override;
 
  private:
-  // `pointers`: the memory behind the result.
+  // `pointers`: holds the pointers to which the result refers.
   [[nodiscard]] GroupGradients gradients_of(std::uint32_t group, std::vector<const void*>& pointers);
   [[nodiscard]] GroupState state_of(std::uint32_t group, std::uint64_t version);
 

@@ -37,11 +37,11 @@ ParameterGroupSpans group_parameters(const Catalogue& catalogue, int pipeline,
       const UseRecord& use = catalogue.uses()[tensor.use];
       const WeightGroupRecord& weight_group = catalogue.weight_groups()[use.group];
       if (weight_group.is_trained == 0 || weight_group.first_use != tensor.use)
-        continue;  // of a tied one the first use counts
+        continue;  // a tied group is assigned by its first use
       std::vector<ParameterGroupSpan>& spans = result[use.group];
       const std::size_t group = group_of(groups, tensor, layer);
-      // A layer's parameters lie in its weight group in the layer's order; what is between them belongs to the one
-      // before.
+      // A weight group stores a layer's parameters in the layer's order. Padding belongs to the
+      // parameter in front of it.
       if (spans.empty() || spans.back().group != group) {
         if (!spans.empty()) spans.back().end = tensor.element_offset;
         spans.push_back({.begin = tensor.element_offset, .end = weight_group.num_elements, .group = group});

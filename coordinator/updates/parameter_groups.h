@@ -1,5 +1,5 @@
 // coordinator/updates/parameter_groups.h
-// Which parts of the weight groups belong to which of a step's groups of parameters.
+// Assigns the parts of weight groups to the parameter groups of a step.
 #pragma once
 
 #include <cstddef>
@@ -12,19 +12,19 @@
 
 namespace rp {
 
-// Elements [begin, end) of a weight group, which belong to a parameter group.
+// Elements [begin, end) of a weight group, which all belong to one parameter group.
 struct ParameterGroupSpan {
   std::size_t begin = 0;
   std::size_t end = 0;
-  std::size_t group = 0;  // the parameter group's number
+  std::size_t group = 0;  // the number of the parameter group
   bool operator==(const ParameterGroupSpan&) const = default;
 };
 
-// For each trained weight group of a pipeline the spans that cover it, in order.
+// For each trained weight group of a pipeline, the spans that cover it, in order.
 using ParameterGroupSpans = std::map<std::uint32_t, std::vector<ParameterGroupSpan>>;
 
-// Asks the parameter groups for every trained parameter. Throws rp::Error (kUsage) naming a parameter that none
-// contains.
+// Assigns every trained parameter to the first parameter group that contains it. Throws rp::Error
+// (kUsage) naming a parameter that no group contains.
 [[nodiscard]] ParameterGroupSpans group_parameters(const Catalogue& catalogue, int pipeline,
                                                    const std::vector<ParameterGroup>& groups);
 

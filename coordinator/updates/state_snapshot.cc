@@ -12,7 +12,7 @@ namespace rp {
 
 namespace {
 
-// An update waits for one piece at most before it may change what the saver was reading.
+// An update waits for at most one piece before it may change memory that the saver was reading.
 constexpr std::size_t kPieceBytes = std::size_t{8} << 20;
 
 }  // namespace
@@ -69,7 +69,7 @@ void StateSnapshot::before_update(std::uint32_t group, const std::function<void(
   for (std::size_t index = next_; index < parts_.size() && !is_closed_; ++index) {
     if (parts_[index].part.group == group) copy_part(index, on_wait);
   }
-  // The piece that is being read where it lies.
+  // Waits for the piece that is being read from the store itself.
   while (reading_ == Reading::kStore && parts_[next_].part.group == group) wait(on_wait);
 }
 
@@ -85,16 +85,17 @@ void StateSnapshot::copy_part(std::size_t index, const std::function<void()>& on
   std::unique_ptr<std::byte[]> copy(new (std::nothrow) std::byte[bytes]);
   if (copy != nullptr) std::memcpy(copy.get(), state.part.memory.data(), bytes);
   mutex_.lock();
-  if (is_closed_) return;  // which has counted the copy as gone
+  if (is_closed_) return;  // close() has subtracted the copy from the count
   if (copy == nullptr || index < next_) {
     copied_bytes_ -= bytes;
-    while (index >= next_ && !is_closed_) wait(on_wait);  // without memory for a copy
+    while (index >= next_ && !is_closed_) wait(on_wait);  // there is no memory for a copy
     return;
   }
   state.copy = std::move(copy);
 }
 
-// Asked each time, because what else the run needs, activations above all, may grow after the save began.
+// Called before each copy, because the run's other memory, activations above all, may grow after
+// the save began.
 bool StateSnapshot::has_room(std::size_t bytes) { return bytes + copied_bytes_ / 2 <= free_bytes_() / 2; }
 
 void StateSnapshot::wait(const std::function<void()>& on_wait) {

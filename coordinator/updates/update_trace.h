@@ -1,7 +1,8 @@
 // coordinator/updates/update_trace.h
-// What a pipeline's updates put into the run's trace.
+// Records the updates of a pipeline in the run's trace.
 //
-// Owned by the CoordinatorTrace, used by the thread of the Updates. Without a journal all does nothing.
+// Owned by the CoordinatorTrace, used by the thread of the Updates. Without a journal, all methods
+// do nothing.
 #pragma once
 
 #include <cstdint>
@@ -20,17 +21,18 @@ class UpdateTrace {
 
   [[nodiscard]] std::int64_t now() const { return track_.now(); }
   [[nodiscard]] TraceTrack* waits() { return track_.is_on() ? &track_ : nullptr; }
-  // From now on step k makes version k + offset. REQUIRES: nothing in flight.
+  // Declares that step k makes version k + offset from now on. REQUIRES: nothing in flight.
   void set_version_offset(std::uint64_t offset) { version_offset_ = offset; }
 
-  // One pass over a weight group, for the step that makes `version`; it began at `since` and ends now.
+  // Records a pass over a weight group, for the step that makes `version`. The pass began at
+  // `since` and ends now.
   void group(TraceKind kind, std::uint64_t version, std::uint32_t group, std::int64_t since) {
     if (!track_.is_on()) return;
     const std::uint32_t layer = catalogue_.uses()[catalogue_.weight_groups()[group].first_use].layer;
     const auto number = static_cast<std::int32_t>(layer - catalogue_.pipelines()[pipeline_].first_layer);
     add(kind, version, {.group = group, .first_layer = number, .end_layer = number + 1}, since);
   }
-  // All groups at once, by the user's function.
+  // Records the update of all groups at once by the user's function.
   void function(std::uint64_t version, std::int64_t since) {
     if (!track_.is_on()) return;
     const auto num_layers = static_cast<std::int32_t>(catalogue_.pipelines()[pipeline_].num_layers);

@@ -52,7 +52,8 @@ void Updates::stop(std::exception_ptr error) {
 void Updates::restart_at(std::uint64_t version, const UpdateHistory& history) {
   MutexLock lock(mutex_);
   RP_ASSERT(version > version_);
-  for (const auto& [_, step] : steps_) RP_ASSERT(!step.is_called());  // there may be one whose evaluations are done
+  // A step may have begun with tasks of evaluations, which are done.
+  for (const auto& [_, step] : steps_) RP_ASSERT(!step.is_called());
   steps_.clear();
   version_ = version;
   num_applied_ = history.num_applied;
@@ -123,12 +124,12 @@ void Updates::gradient_committed(std::uint64_t version, std::uint32_t use, std::
   const CommittedGradient gradient{.use = use, .released_after = released_after, .checksum = checksum};
   step.set_gradient(gradient);
   if (options_.adds_rounds) {
-    to_add_.push_back({version, gradient});  // the task is open until it is added
+    to_add_.push_back({version, gradient});  // the task counts as open until its gradient is added
     changed_.notify_all();
     return;
   }
   step.set_square_sum(store_.catalogue().uses()[use].group,
-                      square_sum);  // a tied weight group's is computed over all its uses, later
+                      square_sum);  // for a tied weight group the sum over all uses is computed later
   close(step, use);
 }
 
@@ -136,15 +137,15 @@ void Updates::close(PendingStep& step, std::uint32_t use) {
   if (step.close(use)) changed_.notify_all();
 }
 
-// The sum of a group belongs to one step until that step is applied to the group: an asynchronous run's next step may
-// have gradients before.
+// The sum of a group belongs to one step until that step is applied to the group. In an
+// asynchronous run, the next step may have gradients before that.
 bool Updates::can_add() {
   if (to_add_.empty()) return false;
   const auto& [version, gradient] = to_add_.front();
   return store_.published(store_.catalogue().uses()[gradient.use].group).observe() + 1 >= version;
 }
 
-// What the thread waits for: the gradients of a step that was called, or the next one.
+// Returns what the thread waits for: the gradients of a step that was called, or the next step.
 Wait Updates::missing() {
   if (steps_.empty() || !steps_.begin()->second.is_called()) {
     return {.kind = WaitKind::kNextStep, .numbers = {static_cast<std::int64_t>(version_)}};
@@ -195,7 +196,7 @@ void Updates::finish_norm(PendingStep& step) {
 void Updates::finish_norms_of_groups(std::uint64_t version, PendingStep& step) {
   for (const std::uint32_t group : groups_) {
     if (!options_.adds_rounds && store_.catalogue().weight_groups()[group].num_uses == 1)
-      continue;  // the workers did it
+      continue;  // the workers have computed it
     mutex_.unlock();
     const std::int64_t since = trace_begin();
     const double sum = updater_->square_sum(group);
@@ -208,7 +209,7 @@ void Updates::finish_norms_of_groups(std::uint64_t version, PendingStep& step) {
 }
 
 std::vector<CommittedGradient> Updates::taken_by(std::uint32_t group, const PendingStep& step) const {
-  if (options_.adds_rounds) return {};  // each went back when it was added
+  if (options_.adds_rounds) return {};  // each was released when it was added
   return step.gradients_of(group);
 }
 
@@ -216,7 +217,7 @@ bool Updates::give_back(std::span<const CommittedGradient> gradients) {
   try {
     for (const CommittedGradient& gradient : gradients) check_gradient(store_, gradient.use, gradient.checksum);
   } catch (const Error&) {
-    options_.report_failure(std::current_exception());  // comes back as stop()
+    options_.report_failure(std::current_exception());  // this calls stop()
     return false;
   }
   for (const CommittedGradient& gradient : gradients)
@@ -288,7 +289,7 @@ void Updates::update_by_function(std::uint64_t version, PendingStep& step) {
     error = std::current_exception();
   }
   if (error) {
-    options_.report_failure(error);  // comes back as stop()
+    options_.report_failure(error);  // this calls stop()
     mutex_.lock();
     return;
   }

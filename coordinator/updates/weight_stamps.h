@@ -1,8 +1,10 @@
 // coordinator/updates/weight_stamps.h
-// The stamps of the weight groups as their writer sees them: what a working copy holds, and that it is being written.
+// Writes the stamps of the weight groups: which version a working copy holds, and that it is being
+// written.
 //
-// A view of the store, which must outlive it; without --check-consistency its methods do nothing. Used by whoever
-// writes a working copy, before and after, and before he publishes it.
+// A view of the store, which must outlive it. Without --check-consistency its methods do nothing. A
+// thread that writes a working copy calls begin() before and complete() afterwards, before it
+// publishes the copy.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +17,12 @@ class WeightStamps {
  public:
   explicit WeightStamps(Store& store) : store_(store) {}
 
-  // The working copies of all groups of a pipeline may have been written from outside of a step: where a group has two,
-  // they hold `version` and the one before. Frozen groups are version 0 for good. REQUIRES: no task of the pipeline is
-  // in flight.
+  // Stamps all groups of a pipeline, whose working copies may have been written outside of a step:
+  // where a group has two copies, they hold `version` and the one before it. Frozen groups always
+  // have version 0. REQUIRES: no task of the pipeline is in flight.
   void stamp_all(std::uint32_t pipeline, std::uint64_t version);
 
-  // `version` of a group is about to be written; it is there.
+  // Mark `version` of a group as being written, and as complete.
   void begin(std::uint32_t group, std::uint64_t version);
   void complete(std::uint32_t group, std::uint64_t version);
 

@@ -1,5 +1,5 @@
 // hoststore/memory/memory_limit.h
-// How much memory this process and its helpers may still take.
+// Measures how much more memory this process and its helpers may use.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,9 @@
 
 namespace rp {
 
-// The least of what the machine has available and what the memory control groups (v1 and v2) of this process leave;
-// file pages that they cache count as free, since the kernel drops them first.
-// `root` stands before /proc and /sys, for tests.
+// Returns the minimum of the memory that the machine has available and the memory that the control
+// groups (v1 and v2) of this process still allow. File pages that the groups cache count as free,
+// because the kernel drops them first. `root` is put in front of /proc and /sys, for tests.
 [[nodiscard]] std::uint64_t available_memory(const std::string& root = "");
 
 }  // namespace rp

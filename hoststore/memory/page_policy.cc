@@ -15,7 +15,7 @@ namespace rp {
 
 namespace {
 
-constexpr std::size_t kMaxNodes = 1024;  // as many as kernels are built for
+constexpr std::size_t kMaxNodes = 1024;  // the largest number that kernels are built for
 constexpr std::size_t kBits = sizeof(unsigned long) * CHAR_BIT;
 
 using Mask = std::vector<unsigned long>;
@@ -28,7 +28,7 @@ bool has_processors(const std::string& root, std::size_t node) {
 
 }  // namespace
 
-// The file names all words, the one in force in brackets.
+// The file lists all settings, with the current one in brackets.
 SharedHugePages shared_huge_pages(const std::string& root) {
   std::ifstream file(root + "/sys/kernel/mm/transparent_hugepage/shmem_enabled");
   std::string word;
@@ -56,7 +56,7 @@ InterleavedPages::InterleavedPages(const std::vector<int>& nodes) {
   Mask mask(kMaxNodes / kBits);
   for (const int node : nodes)
     mask[static_cast<std::size_t>(node) / kBits] |= 1UL << (static_cast<std::size_t>(node) % kBits);
-  // The kernel takes the number of bits and one more.
+  // The kernel expects the number of bits plus one.
   if (syscall(SYS_set_mempolicy, MPOL_INTERLEAVE, mask.data(), kMaxNodes + 1) == 0) before_ = std::move(before);
 }
 

@@ -1,5 +1,5 @@
 // hoststore/memory/page_policy.h
-// What kind of pages the kernel gives to shared memory, and from which NUMA nodes.
+// Determines which kind of pages the kernel provides for shared memory, and from which NUMA nodes.
 #pragma once
 
 #include <optional>
@@ -8,20 +8,23 @@
 
 namespace rp {
 
-// Huge pages for memory files: what /sys/kernel/mm/transparent_hugepage/shmem_enabled says. kAdvised: only where a
-// mapping asks for them, before its pages are allocated. /dev/shm has a setting of its own (the mount option `huge`),
-// which is `never` by default.
+// The kernel's setting for huge pages in memory files
+// (/sys/kernel/mm/transparent_hugepage/shmem_enabled). With kAdvised, only a mapping that requests
+// huge pages before its pages are allocated gets them. /dev/shm has a setting of its own (the mount
+// option `huge`), which is `never` by default.
 enum class SharedHugePages { kNever, kAdvised, kAlways };
-// `root` stands before /sys, for tests. kNever where there is no such file.
+// Returns the current setting, or kNever if the file does not exist. `root` is put in front of
+// /sys, for tests.
 [[nodiscard]] SharedHugePages shared_huge_pages(const std::string& root = "");
 
-// The NUMA nodes with processors that this process may take memory from; empty where the kernel knows none. (Nodes of
-// memory alone are slower, and left to the kernel.)
+// Returns the NUMA nodes with processors from which this process may allocate memory; empty if the
+// kernel reports none. Nodes that have only memory are slower and are left to the kernel.
 [[nodiscard]] std::vector<int> allowed_memory_nodes(const std::string& root = "");
 
-// While it lives, pages that this thread has the kernel allocate come from all of `nodes` in turn: what every GPU and
-// every thread of the optimizer reads then has the bandwidth of all nodes. Does nothing for fewer than two nodes.
-// Throws nothing: where the kernel refuses, pages come from where they came before.
+// While this object exists, pages that the kernel allocates for the calling thread come from all of
+// `nodes` in turn, so that data that every GPU and every optimizer thread reads has the bandwidth
+// of all nodes. Does nothing for fewer than two nodes. Throws nothing: if the kernel refuses, the
+// thread keeps its policy.
 class InterleavedPages {
  public:
   explicit InterleavedPages(const std::vector<int>& nodes);
@@ -32,9 +35,9 @@ class InterleavedPages {
  private:
   struct Policy {
     int mode = 0;
-    std::vector<unsigned long> nodes;  // a mask
+    std::vector<unsigned long> nodes;  // a bit mask
   };
-  std::optional<Policy> before_;  // nothing if it was not changed
+  std::optional<Policy> before_;  // nothing if the policy was not changed
 };
 
 }  // namespace rp

@@ -22,7 +22,7 @@ PagePopulator::PagePopulator(std::vector<Range> ranges, int num_threads) {
       });
     }
   } catch (const std::system_error&) {
-    // Where no more threads are allowed, those that there are do it, and wait() does.
+    // If no more threads may be started, the existing ones and wait() do the work.
   }
 }
 

@@ -1,10 +1,11 @@
 // hoststore/memory/page_populator.h
-// Populates pages of the host store ahead of their first use, in threads of its own, while the run starts: a page that
-// is cleared and mapped in a step costs that step a page fault, and one thread clears a few GB a second at best.
+// Populates pages of the host store ahead of their first use, in background threads, while the run
+// starts. A page that is first used in a step costs that step a page fault, which clears and maps
+// it, and one thread clears only a few GB per second.
 //
-// Owned by the process that maps the memory, which must outlive it. A page that is used before the threads reach it
-// comes by a fault, as it would without them: the content of the pages does not change, and nothing waits for the
-// threads except wait().
+// Owned by the process that maps the memory, which must outlive this object. A page that is used
+// before the threads reach it is populated by a page fault, as it would be without them. The
+// contents of pages do not change, and no thread waits for these threads except in wait().
 #pragma once
 
 #include <atomic>
@@ -20,19 +21,20 @@ namespace rp {
 class PagePopulator {
  public:
   struct Range {
-    std::byte* data = nullptr;  // the beginning of a page
+    std::byte* data = nullptr;  // page-aligned
     std::uint64_t bytes = 0;
     PageAccess access = PageAccess::kWrite;
   };
 
-  // Begins at once, with the ranges in their order. A thread that the kernel refuses pages stops: the rest is left to
-  // the other threads, and to faults.
+  // Starts the threads, which populate the ranges in order. A thread stops if the kernel refuses it
+  // pages; the remaining pages are left to the other threads and to page faults.
   PagePopulator(std::vector<Range> ranges, int num_threads);
-  ~PagePopulator();  // a piece that is under way is finished, the rest is left
+  ~PagePopulator();  // finishes the pieces that are in progress and leaves the rest
   PagePopulator(const PagePopulator&) = delete;
   PagePopulator& operator=(const PagePopulator&) = delete;
 
-  // Helps, and returns when every page is there: 0, or the errno of a kernel that refused some.
+  // Populates pieces in the calling thread, too, and returns when all pieces are finished: 0, or
+  // the errno of a call that the kernel refused.
   int wait();
 
  private:
@@ -41,14 +43,14 @@ class PagePopulator {
   void run();
 
   std::vector<Range> pieces_;
-  // The next piece that no thread has taken. Relaxed: it only hands out numbers.
+  // The next piece that no thread has taken. Relaxed, because it only hands out indices.
   std::atomic<std::size_t> next_piece_{0};
-  std::atomic<int> error_{0};  // writers: the threads. Ordered by their joining
+  std::atomic<int> error_{0};  // writers: the threads; joining them orders the accesses
   std::vector<std::thread> threads_;
 };
 
-// How many threads populate memory fastest: clearing pages is bound by the bandwidth of the memory, which few cores use
-// up.
+// Returns the number of threads that populate memory fastest. Clearing pages is limited by the
+// bandwidth of the memory, which a few cores can use up.
 [[nodiscard]] int population_threads(int usable_cores);
 
 }  // namespace rp

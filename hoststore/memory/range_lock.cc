@@ -11,7 +11,8 @@ namespace rp {
 
 namespace {
 
-// F_WRLCK or F_UNLCK. Returns false with errno.
+// Takes a lock with `type` F_WRLCK, or releases one with F_UNLCK. Returns false, with errno set, on
+// failure.
 bool set_lock(int fd, short type, std::uint64_t offset, std::uint64_t bytes) {
   struct flock lock {};
   lock.l_type = type;
@@ -37,7 +38,7 @@ RangeLock RangeLock::try_take(int fd, std::uint64_t offset, std::uint64_t bytes)
 }
 
 RangeLock::~RangeLock() {
-  if (file_) (void)set_lock(file_.get(), F_UNLCK, 0, 0);  // all of it
+  if (file_) (void)set_lock(file_.get(), F_UNLCK, 0, 0);  // the whole file
 }
 
 }  // namespace rp

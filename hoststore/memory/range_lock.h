@@ -1,9 +1,10 @@
 // hoststore/memory/range_lock.h
 // Keeps processes that share a memory file from doing the same work on the same bytes of it at the same time.
 //
-// A lock of the kernel's belongs to an open file description, and the processes of a run share those of the store's
-// files, since their descriptors were handed over: on them a lock would exclude no process. So each lock opens the file
-// again. The kernel releases the lock of a process that dies. Only those who ask for a lock are held off by one.
+// A kernel lock belongs to an open file description. The processes of a run share the descriptions
+// of the store's files, because the descriptors were handed over to them, so a lock on those would
+// exclude no process. Therefore each lock opens the file again. The kernel releases the lock of a
+// process that dies. The locks are advisory: they affect only callers that try to take one.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +16,17 @@ namespace rp {
 // Holds a lock on a range of a file's bytes, or none. Move-only.
 class RangeLock {
  public:
-  // Tries to lock the bytes of the file behind `fd` for this object, and never waits. REQUIRES: bytes > 0.
+  // Tries to lock these bytes of the file behind `fd`. Never blocks. REQUIRES: bytes > 0.
   [[nodiscard]] static RangeLock try_take(int fd, std::uint64_t offset, std::uint64_t bytes);
   RangeLock(RangeLock&&) = default;
   RangeLock& operator=(RangeLock&&) = delete;
-  // Releases it, also where a process that was forked meanwhile still has the description.
+  // Releases the lock, even if a process that was forked in the meantime still has the file
+  // description.
   ~RangeLock();
 
-  // Another lock has some of the bytes. Otherwise this one has them, or cannot be had at all: where the file cannot be
-  // opened again or knows no locks, there are none to respect.
+  // True if another lock covers some of the bytes. If false, this object holds the lock, or no lock
+  // can be taken at all because the file cannot be opened again or does not support locks; then
+  // there is no other lock to respect.
   [[nodiscard]] bool is_busy() const { return is_busy_; }
 
  private:

@@ -42,8 +42,8 @@ std::string random_name() {
   return name;
 }
 
-// A new file whose name is gone at once. `open_new` gets a name that nobody has. Nothing, with errno, if it cannot be
-// made.
+// Creates a file and removes its name at once. `open_new` is called with a random name. Returns
+// nothing, with errno set, if the file cannot be created.
 template <typename OpenNew, typename Unlink>
 UniqueFd create_nameless(OpenNew open_new, Unlink unlink_name) {
   for (int attempt = 0; attempt < kNameAttempts; ++attempt) {
@@ -75,7 +75,7 @@ struct stat state_of(int fd, const std::string& purpose) {
   return info;
 }
 
-// What boost::interprocess needs to map a descriptor that it does not own.
+// Lets boost::interprocess map a descriptor that it does not own.
 struct MappableDescriptor {
   int fd;
   [[nodiscard]] ipc::mapping_handle_t get_mapping_handle() const {
@@ -127,14 +127,16 @@ Segment Segment::attach(UniqueFd fd, std::string purpose) {
 void Segment::reserve(std::uint64_t bytes) {
   const std::uint64_t present = this->bytes();
   if (bytes <= present) return;
-  // The kernel would give anonymous files all there is and then kill somebody: look first.
+  // For an anonymous file the kernel would hand out all memory that exists and then kill a process,
+  // so check first.
   int error = directory_.empty() && bytes - present > available_memory() ? ENOMEM : 0;
   while (error == 0) {
-    // Not posix_fallocate(): on a file system that cannot reserve, it writes into each block instead.
+    // Not posix_fallocate(): if the file system cannot reserve space, that function writes to each
+    // block instead.
     if (fallocate(fd_.get(), 0, static_cast<off_t>(present), static_cast<off_t>(bytes - present)) == 0) return;
     error = errno == EINTR ? 0 : errno;
   }
-  // What was reserved of the new part goes back: the segment keeps its length.
+  // Release the part that was reserved, so that the segment keeps its length.
   if (retry_interrupted([&] { return ftruncate(fd_.get(), static_cast<off_t>(present)); }) != 0) error = errno;
   throw_not_reserved(bytes - present, error);
 }

@@ -1,8 +1,10 @@
 // hoststore/memory/segment.h
-// One piece of shared memory: a file without a name, in memory or in a directory, known by its descriptor only.
+// A piece of shared memory: a file without a name, in memory or in a directory, that is accessible
+// only through its descriptor.
 //
-// The coordinator creates segments; rp-launch holds their descriptors and hands them to the workers, so that no crash
-// leaves a segment behind and nobody else can open one. A segment never shrinks.
+// The coordinator creates segments. rp-launch holds their descriptors and hands them to the
+// workers, so a crash leaves no segment behind, and no other process can open one. A segment never
+// shrinks.
 #pragma once
 
 #include <cstddef>
@@ -16,35 +18,40 @@
 
 namespace rp {
 
-// Where segments live. kShm: POSIX shared memory under /dev/shm, whose size an administrator limits (64 MiB in many
-// containers); kMemfd: anonymous memory files, limited by the memory control group only.
+// The place where segments are stored. kShm: POSIX shared memory under /dev/shm, whose size an
+// administrator limits (64 MiB in many containers). kMemfd: anonymous memory files, which only the
+// memory control group limits.
 enum class Backing : std::uint32_t { kShm, kMemfd };
 
 [[nodiscard]] const char* backing_name(Backing backing);
 
-// A segment's descriptor. Move-only.
+// Owns the descriptor of a segment. Move-only.
 class Segment {
  public:
-  // A new, empty segment. `purpose` is for error messages. Throws rp::Error (kNoResource).
+  // Creates an empty segment. `purpose` is used in error messages. Throws rp::Error (kNoResource).
   static Segment create(Backing backing, std::string purpose);
-  // A new, empty segment in `directory`, for what is larger than memory: the kernel writes its pages there and reads
-  // them again. Throws rp::Error: kUsage if that is no directory, kNoResource if no file can be made there.
+  // Creates an empty segment as a file in `directory`, for data that is larger than memory: the
+  // kernel writes its pages to the disk and reads them again. Throws rp::Error: kUsage if
+  // `directory` is not a directory, kNoResource if no file can be created in it.
   static Segment create_file(const std::string& directory, std::string purpose);
-  // Takes over a descriptor that another process created. Throws rp::Error (kNoResource) if it is no file.
+  // Takes over a descriptor of a segment that another process created. Throws rp::Error
+  // (kNoResource) if it is not a regular file.
   static Segment attach(UniqueFd fd, std::string purpose);
 
-  // Lengthens the segment to `bytes` and reserves the memory or the space on disk, so that no access can fail later.
-  // Throws rp::Error (kNoResource) with need, free and remedy; the segment keeps its length then.
+  // Lengthens the segment to `bytes` and reserves the memory or disk space, so that no later access
+  // can fail. Throws rp::Error (kNoResource) with the need, the free amount and a remedy; the
+  // segment then keeps its length.
   void reserve(std::uint64_t bytes);
 
-  // Lengthens the segment without reserving anything: memory is taken page by page when it is touched, and an access
-  // may fail then. For emulated runs, which touch next to nothing. Throws rp::Error (kNoResource).
+  // Lengthens the segment without reserving anything: the kernel allocates a page when it is first
+  // touched, and that access may fail. For emulated runs, which touch almost nothing, and for
+  // memory that is populated through a mapping afterwards. Throws rp::Error (kNoResource).
   void lengthen(std::uint64_t bytes);
 
   [[nodiscard]] std::uint64_t bytes() const;
-  // What the kernel has allocated to it: of memory, or on disk.
+  // The number of bytes that the kernel has allocated to the segment, in memory or on disk.
   [[nodiscard]] std::uint64_t allocated_bytes() const;
-  // Its pages are memory, not a cache of what is on a disk.
+  // True if the segment's pages are memory, rather than a cache of data on a disk.
   [[nodiscard]] bool is_in_memory() const;
   [[nodiscard]] int fd() const { return fd_.get(); }
   [[nodiscard]] const std::string& purpose() const { return purpose_; }
@@ -56,12 +63,12 @@ class Segment {
 
   UniqueFd fd_;
   std::string purpose_;
-  std::string directory_;  // of create_file(), in the process that called it
+  std::string directory_;  // the argument of create_file() in the process that called it; otherwise empty
 };
 
 enum class Access { kReadOnly, kReadWrite };
 
-// A segment (or a part of it) in the address space of this process.
+// Maps a segment, or a part of it, into the address space of this process.
 class Mapping {
  public:
   Mapping() = default;
@@ -69,7 +76,7 @@ class Mapping {
   // shorter than that.
   Mapping(const Segment& segment, Access access, std::uint64_t offset, std::uint64_t bytes);
 
-  // Its pages, where they are not there yet, may be huge (SharedHugePages::kAdvised).
+  // Requests huge pages for those pages that are not allocated yet (SharedHugePages::kAdvised).
   void advise_huge_pages();
 
   [[nodiscard]] std::byte* data() const { return static_cast<std::byte*>(region_.get_address()); }
@@ -79,12 +86,14 @@ class Mapping {
   boost::interprocess::mapped_region region_;
 };
 
-// Bytes that a file in `directory` may still take; 0 if nobody can say.
+// Returns the number of bytes that files in `directory` may still occupy, or 0 if it cannot be
+// determined.
 [[nodiscard]] std::uint64_t free_bytes_on_disk(const std::string& directory);
 
-// The backing to use for `bytes` bytes in all: `forced` if given ("shm" or "memfd"); else memfd where it can have huge
-// pages, which /dev/shm has only by an option of its mount; else shm where /dev/shm has room for it, else memfd. Throws
-// rp::Error: kUsage for another word, kNoResource if shm is forced and too small.
+// Returns the backing to use for `bytes` bytes in total. If `forced` is given ("shm" or "memfd"),
+// it decides. Otherwise the result is memfd if memfd can have huge pages, which /dev/shm has only
+// with a mount option; otherwise shm if /dev/shm has enough free space; otherwise memfd. Throws
+// rp::Error: kUsage if `forced` is another word, kNoResource if shm is forced and too small.
 [[nodiscard]] Backing choose_backing(const std::string& forced, std::uint64_t bytes, SharedHugePages huge_pages);
 
 }  // namespace rp

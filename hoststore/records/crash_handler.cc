@@ -30,8 +30,8 @@ constexpr std::size_t kSignalStackBytes = 64 * 1024;
 constexpr int kMaxFrames = 32;
 constexpr unsigned kBacktraceSeconds = 2;
 
-// A signal handler has no argument of its own, so these are the process's only globals here. The entry is a plain
-// pointer in a box, written before the handlers are installed.
+// A signal handler has no argument of its own, so the process needs these globals. g_entry holds
+// only a pointer, and is set before the handlers are installed.
 std::optional<FaultBoardEntry> g_entry;
 std::atomic<int> g_fatal_signal{0};
 
@@ -64,7 +64,7 @@ std::string_view base_name(const char* path) {
   return slash == nullptr ? path : slash + 1;
 }
 
-// "#3 libroundpipe.so!symbol+0x1f" or "#3 train+0x4711" (for addr2line).
+// Appends a line such as "#3 libroundpipe.so!symbol+0x1f" or "#3 train+0x4711" (for addr2line).
 void append_frame(FaultBoardEntry& entry, int number, void* frame) {
   entry.append_backtrace("#");
   entry.append_backtrace(NumberText(static_cast<std::uintptr_t>(number), 10).view());
@@ -86,7 +86,8 @@ void append_frame(FaultBoardEntry& entry, int number, void* frame) {
   entry.append_backtrace("\n");
 }
 
-// From the frame that lies at `first` on; all but this function's own if it is not among them.
+// Appends the frames from address `first` on, or all frames except this function's own if `first`
+// is not among them.
 void append_frames(FaultBoardEntry& entry, const void* first) {
   std::array<void*, kMaxFrames> frames{};
   const auto end = frames.begin() + backtrace(frames.data(), kMaxFrames);
@@ -95,7 +96,8 @@ void append_frames(FaultBoardEntry& entry, const void* first) {
   for (int number = 0; frame < end; ++frame, ++number) append_frame(entry, number, *frame);
 }
 
-// The instruction that a signal interrupted; nullptr where this code does not know the processor.
+// Returns the instruction that a signal interrupted, or nullptr if this code does not know the
+// processor.
 const void* interrupted_instruction(const void* context) {
 #if defined(__x86_64__)
   const auto& registers = static_cast<const ucontext_t*>(context)->uc_mcontext.gregs;
@@ -120,8 +122,8 @@ const void* interrupted_instruction(const void* context) {
   _exit(128 + signal_number);
 }
 
-// The backtrace did not come to an end (the crash happened inside the loader, which holds its lock): keep what there
-// is.
+// Runs when the backtrace has not finished in time, because the crash happened inside the loader,
+// which holds its lock. Publishes what was recorded so far.
 void on_backtrace_timeout(int) {
   g_entry->publish_fault();
   die_by(g_fatal_signal.load());
@@ -138,7 +140,8 @@ void arm_backtrace_timeout() {
   alarm(kBacktraceSeconds);
 }
 
-// Another thread is writing the first fault: the process must not end under its hands.
+// Waits until another thread has written the first fault, because the process must not end before
+// that. Gives up after 3 seconds.
 void wait_for_first_fault() {
   const timespec pause{.tv_sec = 0, .tv_nsec = 10'000'000};
   for (int i = 0; i < 300 && !g_entry->observe_fault_ready(); ++i) nanosleep(&pause, nullptr);
@@ -157,7 +160,8 @@ void append_cause(FaultBoardEntry& entry, int signal_number, const siginfo_t& in
   entry.append_message(NumberText(reinterpret_cast<std::uintptr_t>(info.si_addr), 16).view());
 }
 
-// Whether the program forked this process: the entry is its parent's, who goes on.
+// Returns whether the program forked this process. The entry then belongs to the parent, which
+// continues to run.
 bool is_forked_child(const FaultBoardEntry& entry) { return entry.pid() != 0 && entry.pid() != getpid(); }
 
 void on_fatal_signal(int signal_number, siginfo_t* info, void* context) {
@@ -208,7 +212,7 @@ SignalStack::~SignalStack() {
 void install_crash_handler(FaultBoardEntry entry) {
   static SignalStack main_stack;
   g_entry = entry;
-  // The first backtrace() of a process loads the unwinder, which is no work for a signal handler.
+  // The first backtrace() of a process loads the unwinder, which a signal handler must not do.
   std::array<void*, 2> frames{};
   backtrace(frames.data(), static_cast<int>(frames.size()));
   set_assertion_recorder(on_broken_invariant);

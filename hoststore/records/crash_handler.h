@@ -9,8 +9,9 @@
 
 namespace rp {
 
-// Gives the calling thread a stack of its own for signal handlers, so that a stack overflow on it is recorded too.
-// Must be destroyed by the thread that made it. Without one an overflow still ends the process, unrecorded.
+// Gives the calling thread a separate stack for signal handlers, so that a stack overflow of the
+// thread is recorded, too. Must be destroyed by the thread that created it. Without a SignalStack,
+// an overflow still ends the process, but is not recorded.
 class SignalStack {
  public:
   SignalStack();
@@ -23,14 +24,17 @@ class SignalStack {
   std::size_t size_bytes_;
 };
 
-// From now on SEGV, BUS, FPE, ILL and ABRT and a failing RP_ASSERT are recorded in `entry` with a backtrace
-// (symbol+offset where the module exports symbols, else module+offset); then the process ends by that same signal.
-// Call once, in the main thread, which gets a SignalStack for the life of the process. The board must outlive the
-// process's last thread. Safe with any number of threads crashing at once: the first is recorded.
+// From this call on, SEGV, BUS, FPE, ILL, ABRT and failing RP_ASSERTs are recorded in `entry` with
+// a backtrace (symbol+offset where the module exports symbols, otherwise module+offset). The
+// process then ends by the same signal. Call once, in the main thread, which gets a SignalStack for
+// the life of the process. The board must outlive the last thread of the process. Any number of
+// threads may crash at the same time; the first fault is recorded.
 void install_crash_handler(FaultBoardEntry entry);
 
-// Records the exception that is being handled: an rp::Error with its code, anything else as kUserError. Returns the
-// exit code that the process should end with. REQUIRES: called in a catch block or a terminate handler.
+// Records the exception that is being handled: an rp::Error with its code, a standard exception
+// that reports a lacking resource as the rp::Error of lacking_resource(), and anything else as
+// kUserError. Returns the exit code with which the process should end. REQUIRES: called in a catch
+// block or a terminate handler.
 [[nodiscard]] ExitCode record_current_exception(FaultBoardEntry entry);
 
 }  // namespace rp

@@ -115,8 +115,8 @@ void FaultBoardEntry::publish_progress(const BoardProgress& progress) {
   entry_->changed_ns.store(progress.changed_ns, kRelaxed);
 }
 
-// SYNC: the count is published with release once the text is there. A process that dies in between leaves the text
-// before it, which lies in the other place.
+// SYNC: release; pairs with crash_notice(). The count is published once the text is complete. If a
+// process dies in between, the previous text stays valid, because it is in the other place.
 void FaultBoardEntry::publish_crash_notice(std::string_view text) {
   const std::uint32_t count = entry_->num_notices.load(kRelaxed);
   char* const place = entry_->crash_notices[count % 2];
@@ -206,7 +206,7 @@ BoardProgress FaultBoardEntry::progress() const {
 
 std::optional<Fault> FaultBoardEntry::fault() const {
   if (!observe_fault_ready()) return std::nullopt;
-  // The lengths come from a process that was in trouble: never trust them.
+  // The lengths come from a process that may have been damaged, so they cannot be trusted.
   const std::size_t message_bytes = std::min<std::size_t>(entry_->message_bytes, kFaultMessageBytes);
   const std::size_t backtrace_bytes = std::min<std::size_t>(entry_->backtrace_bytes, kFaultBacktraceBytes);
   return Fault{
@@ -238,7 +238,7 @@ FaultBoard FaultBoard::create(int num_processes) {
   int failed = EINTR;
   while (failed == EINTR) failed = posix_fallocate(fd.get(), 0, static_cast<off_t>(size_bytes));
   if (failed != 0) throw_no_board("posix_fallocate", failed);
-  // A board that nobody can shorten never ends a reader with SIGBUS.
+  // A file that no process can shorten never causes a SIGBUS in a reader.
   if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) throw_no_board("seal", errno);
 
   FaultBoard board(std::move(fd), nullptr, size_bytes);

@@ -1,12 +1,13 @@
 // hoststore/records/fault_board.h
-// What each process of a run is doing and why it died, readable after its death.
-// Byte format: docs/formats/fault_board.md.
+// Records what each process of a run is doing and why it died, in a file that is readable after its
+// death. Byte format: docs/formats/fault_board.md.
 //
-// rp-launch creates the board before it starts anything and every process inherits its descriptor, so that a fault
-// before the host store exists is recorded too. Entry 0 is the coordinator, entry 1 + w is worker w.
+// rp-launch creates the board before it starts any process, and every process inherits the
+// descriptor, so that a fault is recorded even before the host store exists. Entry 0 belongs to the
+// coordinator, entry 1 + w to worker w.
 //
-// Contract: an entry is written by its own process only, by any of its threads; everybody reads. rp-launch clears an
-// entry between the death of a process and the start of its replacement.
+// Contract: only the process of an entry writes it, from any of its threads; all processes may read
+// it. rp-launch clears an entry between the death of a process and the start of its replacement.
 #pragma once
 
 #include <sys/types.h>
@@ -30,7 +31,7 @@ enum class ProcessState : std::uint32_t {
   kAttached = 2,  // has the host store mapped
   kIdle = 3,      // waits for a task
   kBusy = 4,      // runs a task
-  kEnding = 5,    // was told to end
+  kEnding = 5,    // was requested to end
 };
 [[nodiscard]] const char* process_state_name(ProcessState state);
 
@@ -42,10 +43,10 @@ enum class FaultKind : std::uint32_t {
   kSignal = 1,     // code: the signal's number
   kException = 2,  // code: the exit code, 1
   kError = 3,      // an rp::Error; code: its exit code
-  kAssertion = 4,  // a broken invariant of ours; the process aborts
+  kAssertion = 4,  // a failed RP_ASSERT; the process aborts
 };
 
-// What a process works at. -1: does not apply.
+// The task that a process works on. -1: does not apply.
 struct BoardTask {
   std::int64_t epoch = -1;
   std::int64_t slot = -1;
@@ -59,29 +60,29 @@ struct BoardTask {
   std::int32_t num_microbatches = -1;
 };
 
-// How far the coordinator is: numbers of slots that were accepted from its caller, sent to workers, committed; and the
-// newest round with the step that it belongs to. -1: none yet.
+// The progress of the coordinator: how many slots were accepted from its caller, dispatched to
+// workers and committed, and the newest round with the step that it belongs to. -1: none yet.
 struct BoardProgress {
   std::int64_t accepted = 0;
   std::int64_t dispatched = 0;
   std::int64_t committed = 0;
   std::int64_t round = -1;
   std::int64_t step = -1;
-  std::int64_t changed_ns = 0;  // CLOCK_MONOTONIC; 0: never
+  std::int64_t changed_ns = 0;  // time of the last change, CLOCK_MONOTONIC; 0: never
 };
 
-// Which thread has which wait record of its process.
+// The index of each thread's wait record in its process's entry.
 enum class WorkerThread { kWeightUploader, kInputUploader, kStageRunner, kGradientDownloader };
-enum class CoordinatorThread { kUser, kCommit, kUpdates };  // from kUpdates on: one for each pipeline
+enum class CoordinatorThread { kUser, kCommit, kUpdates };  // from kUpdates on, one for each pipeline
 
 // The first fault of a process.
 struct Fault {
   FaultKind kind = FaultKind::kNone;
   std::int32_t code = 0;
-  std::uint64_t address = 0;  // of a memory fault
+  std::uint64_t address = 0;  // the address of a memory fault
   std::int64_t time_ns = 0;   // CLOCK_MONOTONIC
   std::string message = {};
-  std::string backtrace = {};  // one frame a line
+  std::string backtrace = {};  // one frame per line
 };
 
 inline constexpr std::size_t kFaultMessageBytes = 512;
@@ -91,7 +92,7 @@ inline constexpr std::size_t kFaultEntryBytes = 8192;
 inline constexpr int kMaxBoardWaits = 32;
 inline constexpr int kMaxBoardEntries = 257;
 
-// First bytes of the file, written once by its creator.
+// The first bytes of the file. Writer: the process that creates the file, once.
 struct FaultBoardHeader {
   using ShmFormat = void;
   std::uint64_t magic;
@@ -101,7 +102,8 @@ struct FaultBoardHeader {
   std::uint64_t entry_bytes;
 };
 
-// One entry; entry i lies at (1 + i) * kFaultEntryBytes. All fields: written by the entry's process.
+// One entry as stored in the file. Entry i is at (1 + i) * kFaultEntryBytes. Writer of all fields:
+// the entry's process.
 struct FaultEntryFormat {
   using ShmFormat = void;
   std::atomic<std::int32_t> pid;
@@ -114,7 +116,7 @@ struct FaultEntryFormat {
   std::atomic<std::int32_t> end_layer;
   std::atomic<std::int32_t> layer;
   std::atomic<std::int32_t> microbatch;
-  // The fault: `claimed` admits one thread, which alone writes the plain fields, then sets `ready`.
+  // The fault. Only the thread that sets `claimed` writes the plain fields; then it sets `ready`.
   std::atomic<std::uint32_t> claimed;
   std::atomic<std::uint32_t> ready;
   std::uint32_t kind;
@@ -126,7 +128,7 @@ struct FaultEntryFormat {
   std::int64_t time_ns;
   char message[kFaultMessageBytes];
   char backtrace[kFaultBacktraceBytes];
-  // More of the task, and the coordinator's progress.
+  // More fields of the task, and the coordinator's progress.
   std::atomic<std::int64_t> round;
   std::atomic<std::int64_t> step;
   std::atomic<std::int64_t> accepted;
@@ -135,47 +137,51 @@ struct FaultEntryFormat {
   std::atomic<std::int32_t> num_microbatches;
   std::uint32_t reserved2;
   std::atomic<std::int64_t> changed_ns;
-  std::atomic<std::uint32_t> num_notices;  // ever written; the newest is in crash_notices[(num_notices - 1) % 2]
+  std::atomic<std::uint32_t> num_notices;  // number ever written; the newest is in crash_notices[(num_notices - 1) % 2]
   char crash_notices[2][kCrashNoticeBytes];
-  std::uint32_t unused;  // the waits begin on a cache line
+  std::uint32_t unused;  // makes the waits begin on a cache line
   WaitFormat waits[kMaxBoardWaits];
 };
 
-// A process's view of one entry. Copied freely; the FaultBoard it comes from must outlive it.
+// A process's view of one entry. May be copied; the FaultBoard that it comes from must outlive it.
 class FaultBoardEntry {
  public:
   explicit FaultBoardEntry(FaultEntryFormat* entry) : entry_(entry) {}
 
-  // For the entry's own process. Relaxed: for people, nothing is ordered by them.
+  // For the entry's own process. All stores are relaxed: the values are only displayed, and no
+  // other access depends on their order.
   void publish_start(pid_t pid);
   void publish_state(ProcessState state);
-  // A layer is begun, or a piece of a state is written.
+  // Reports progress: a layer begins, or a piece of a saved state was written.
   void publish_heartbeat();
   void publish_task(const BoardTask& task);
   void publish_position(std::int32_t layer, std::int32_t microbatch);
   void publish_no_task();
   void publish_progress(const BoardProgress& progress);
-  // What to tell a person if the process dies: what is lost, what to go on from. Cut at kCrashNoticeBytes. By one
-  // thread at a time.
+  // Stores what a person should read if the process dies: what is lost, and from what to continue.
+  // The text is cut at kCrashNoticeBytes. Only one thread may call this at a time.
   void publish_crash_notice(std::string_view text);
-  // The record of a thread, for its writer and for readers. One that does nothing if there are no more of them.
+  // Returns the wait record of a thread, for its writer and for readers. If the entry has no record
+  // for this thread, the result does nothing.
   [[nodiscard]] WaitRecord waits(int thread);
   [[nodiscard]] WaitRecord waits(WorkerThread thread) { return waits(static_cast<int>(thread)); }
   [[nodiscard]] WaitRecord waits(CoordinatorThread thread, int number = 0) {
     return waits(static_cast<int>(thread) + number);
   }
 
-  // Records a fault if it is the process's first. Cuts what is too long. Returns false, writing nothing, if there was
-  // one before. Async-signal-safe, as are the four steps below that it is made of.
+  // Records a fault if it is the first one of the process, and cuts texts that are too long.
+  // Returns false, writing nothing, if there was a fault before. Async-signal-safe, as are the
+  // steps below that it consists of.
   bool record_fault(FaultKind kind, int code, std::string_view message, std::string_view backtrace = {});
 
-  // True for the first caller of the process, which must write its fault and publish it.
+  // Returns true for the first caller in the process, which must then write its fault and publish
+  // it.
   [[nodiscard]] bool claim_fault();
-  // REQUIRES for all three: claim_fault() returned true, publish_fault() was not called.
+  // REQUIRES for the next three: claim_fault() returned true, and publish_fault() was not called.
   void set_fault(FaultKind kind, int code, const void* address);
   void append_message(std::string_view text);
   void append_backtrace(std::string_view text);
-  // May be called twice (by a watchdog too): the record stands from the first call on.
+  // May be called twice, also by a watchdog. The record is valid from the first call on.
   void publish_fault();
   [[nodiscard]] bool observe_fault_ready() const;
 
@@ -183,12 +189,13 @@ class FaultBoardEntry {
   [[nodiscard]] pid_t pid() const;
   [[nodiscard]] ProcessState state() const;
   [[nodiscard]] std::uint64_t heartbeat() const;
-  // The fields may belong to two successive tasks while the process runs; exact once it is dead.
+  // While the process runs, the fields may belong to two successive tasks. They are exact once it
+  // is dead.
   [[nodiscard]] BoardTask task() const;
   [[nodiscard]] BoardProgress progress() const;
-  // Of a dead process.
+  // Returns the last crash notice of a dead process, or "".
   [[nodiscard]] std::string crash_notice() const;
-  // nullopt until a fault is completely written.
+  // Returns nullopt until a fault is completely written.
   [[nodiscard]] std::optional<Fault> fault() const;
 
   // REQUIRES: no process writes this entry.
@@ -201,10 +208,10 @@ class FaultBoardEntry {
 // Owns the file's descriptor and its mapping in this process.
 class FaultBoard {
  public:
-  // A new anonymous file, sealed against a change of its size. REQUIRES: 1 <= num_processes <= kMaxBoardEntries.
-  // Throws rp::Error kNoResource.
+  // Creates an anonymous file, sealed against changes of its size. REQUIRES: 1 <= num_processes <=
+  // kMaxBoardEntries. Throws rp::Error (kNoResource).
   [[nodiscard]] static FaultBoard create(int num_processes);
-  // Throws rp::Error kLauncherFailed if the file is not a fault board of this version.
+  // Throws rp::Error (kLauncherFailed) if the file is not a fault board of this version.
   [[nodiscard]] static FaultBoard attach(UniqueFd fd);
 
   FaultBoard(FaultBoard&& other) noexcept;

@@ -58,7 +58,7 @@ TraceJournal TraceJournal::create(const std::filesystem::path& directory, const 
   std::string name = (directory / ".roundpipe-trace-XXXXXX").string();
   UniqueFd fd(mkostemp(name.data(), O_CLOEXEC));
   if (!fd) throw_unwritable(directory, "create a file", errno);
-  unlink(name.c_str());  // nothing is left behind, however the run ends
+  unlink(name.c_str());  // so that no file is left behind, however the run ends
   const int failed = reserve(fd.get(), 0, kTraceHeaderBytes);
   if (failed != 0) throw_unwritable(directory, "posix_fallocate", failed);
   auto* header = reinterpret_cast<TraceHeader*>(map(fd.get(), 0, kTraceHeaderBytes, 0));
@@ -106,7 +106,7 @@ TraceTitle TraceJournal::title() const {
 std::byte* TraceJournal::claim_piece(std::uint32_t process, std::uint32_t track) {
   if (is_full()) return nullptr;
   const std::uint64_t number = header_->num_pieces.fetch_add(1, std::memory_order_relaxed);
-  // Reserved first: writing to a page that has no place on the disk is a SIGBUS.
+  // Reserve the space first, because writing to a page that has no space on the disk raises SIGBUS.
   int failed = reserve(fd_.get(), piece_offset(number), kTracePieceBytes);
   std::byte* piece = failed == 0 ? map(fd_.get(), piece_offset(number), kTracePieceBytes, MAP_POPULATE) : nullptr;
   if (piece == nullptr) {
@@ -120,7 +120,7 @@ std::byte* TraceJournal::claim_piece(std::uint32_t process, std::uint32_t track)
   auto* header = reinterpret_cast<TracePieceHeader*>(piece);
   header->process = process;
   header->track = track;
-  // SYNC: release; pairs with pieces() where both are one process.
+  // SYNC: release; pairs with pieces() if both run in the same process.
   std::atomic_ref(header->magic).store(kPieceMagic, std::memory_order_release);
   return piece;
 }
@@ -146,7 +146,8 @@ std::vector<TraceRecord> TraceJournal::records(const Piece& piece) const {
   records.resize(static_cast<std::size_t>(got) / sizeof(TraceRecord));
   const auto is_none = [](const TraceRecord& r) { return r.kind == TraceKind::kNone; };
   records.erase(std::find_if(records.begin(), records.end(), is_none), records.end());
-  // Of a process that wrote wherever it should not: times are reckoned with.
+  // A process that wrote out of bounds may have damaged records. Drop those whose times cannot be
+  // used in computations.
   std::erase_if(records, [](const TraceRecord& r) { return r.begin_ns < 0 || r.end_ns < 0; });
   return records;
 }
@@ -162,8 +163,9 @@ bool TraceTrack::turn_over() {
   return piece_ != nullptr;
 }
 
-// SYNC: release; pairs with the end of the process that wrote it, or with whatever made its writer stop. A record whose
-// writer dies on the way has no kind and is none.
+// SYNC: release; pairs with the end of the process that wrote the record, or with the event that
+// stopped its writer. If the writer dies before this store, the record has no kind and counts as
+// none.
 void TraceTrack::publish(TraceRecord& place, TraceKind kind) {
   std::atomic_ref(place.kind).store(kind, std::memory_order_release);
 }

@@ -9,10 +9,11 @@ namespace rp {
 
 namespace {
 
-// A writer needs nanoseconds: whoever is still writing after so many looks is stopped or dead.
+// Writing a record takes nanoseconds. A writer that is still writing after this many reads is
+// stopped or dead.
 constexpr int kMaxLooks = 1000;
 
-// Boundary b lies before layer b.
+// Boundary b is in front of layer b.
 std::string boundary_text(std::int64_t boundary) {
   return boundary == 0 ? "the model's inputs" : cat("the outputs of layer ", boundary - 1);
 }
@@ -71,8 +72,9 @@ std::string Wait::text() const {
   return "something that this rp-launch does not know";
 }
 
-// SYNC: each field is stored with release and loaded with acquire, so that a reader that sees a field of a new wait
-// also sees the odd number that was written before it: pairs with observe().
+// SYNC: release; pairs with the acquire in observe(). Each field is stored with release and loaded
+// with acquire, so a reader that sees a field of a new wait also sees the odd number that was
+// written before it.
 void WaitRecord::write(const Wait& wait) {
   const std::uint32_t odd = record_->sequence.load(std::memory_order_relaxed) | 1;
   record_->sequence.store(odd, std::memory_order_relaxed);
@@ -100,7 +102,7 @@ void WaitRecord::publish_none() {
 }
 
 void WaitRecord::trace() const {
-  if (const auto wait = observe()) track_->add_wait(*wait);  // there always is one: this is its writer
+  if (const auto wait = observe()) track_->add_wait(*wait);  // never nullopt: this thread is the writer
 }
 
 // SYNC: pairs with write().

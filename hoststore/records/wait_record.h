@@ -1,10 +1,12 @@
 // hoststore/records/wait_record.h
-// What a thread waits for and since when, where other processes can read it: the lines of a dump
-// (docs/design/dumps.md). Byte format: docs/formats/fault_board.md#waits.
+// Records what a thread waits for and since when, in memory that other processes can read. Dumps
+// print one line for each wait (docs/design/dumps.md). Byte format:
+// docs/formats/fault_board.md#waits.
 //
-// Contract: each record has one writer, the thread that it belongs to; everybody reads, at any time, also after the
-// writer's death. A reader never gets parts of two waits: what is half-written counts as no wait. Writing is a few
-// stores and a look at the clock, and only done by a thread that is about to sleep.
+// Contract: each record has one writer, the thread that it belongs to. All processes may read it at
+// any time, also after the writer's death. A reader never gets parts of two waits: a half-written
+// record counts as no wait. Writing takes a few stores and a reading of the clock, and only a
+// thread that is about to sleep does it.
 #pragma once
 
 #include <array>
@@ -17,66 +19,68 @@
 
 namespace rp {
 
-// What can be waited for, and what Wait::numbers then mean.
+// The kinds of waits. The comments name Wait::numbers[i] as [i].
 enum class WaitKind : std::uint32_t {
   kNone = 0,
-  // A worker's, for other processes.
+  // Waits of a worker for other processes.
   kWeights = 1,           // version [0] of weight group [1]
   kInputs = 2,            // microbatch [0] of the block of BlockKind [1], index [2], from worker [3]
   kGradientReleased = 3,  // gradient buffer of use [0] to be released [1] times
-  // A worker's, for its own threads.
+  // Waits of a worker for its own threads.
   kOwnInputBuffer = 4,
   kOwnWeights = 5,
   kOwnInputs = 6,  // microbatch [0]
   kOwnStageBuffer = 7,
   kOwnGradientBuffer = 8,
-  // The coordinator's.
+  // Waits of the coordinator.
   kCompletion = 9,    // worker [0] to complete `slot`
   kWorkerStart = 10,  // worker [0]
-  kRoundPlace = 11,   // pipeline [0] has as many rounds in flight as it may
-  kOutputs = 12,      // of round [0] of pipeline [1]; `slot` is the last one
-  kRoundEnd = 13,     // likewise
-  kCommits = 14,      // of everything accepted
+  kRoundPlace = 11,   // pipeline [0] has its maximum number of rounds in flight
+  kOutputs = 12,      // the loss or outputs of round [0] of pipeline [1]; `slot` is the last slot that makes them
+  kRoundEnd = 13,     // the end of round [0] of pipeline [1]; `slot` is the round's last slot
+  kCommits = 14,      // of all accepted slots
   kUpdates = 15,      // version [0] of the weights of pipeline [1]
-  kNorm = 16,         // of the gradients of pipeline [0]
-  kGradients = 17,    // that version [0] is made of; [1] of [2] weight groups have theirs
-  // A worker's, for other processes.
-  kLossScale = 18,  // of version [0] of the weights of pipeline [1]
-  // Of a thread with nothing to do.
+  kNorm = 16,         // the norm of the gradients of pipeline [0]
+  kGradients = 17,    // the gradients for version [0] of the weights; [1] of [2] weight groups have theirs
+  // Waits of a worker for other processes.
+  kLossScale = 18,  // the loss scale of version [0] of the weights of pipeline [1]
+  // Waits of a thread that has nothing to do.
   kNextTask = 19,
   kNextSlot = 20,
-  kNextStep = 21,  // [0]: the version that is there
-  // A worker's, for its own threads.
+  kNextStep = 21,  // [0]: the current version of the weights
+  // Waits of a worker for its own threads.
   kOwnCopies = 22,
-  kOwnOutputs = 23,  // of earlier microbatches to be downloaded
-  // The coordinator's, for its own threads.
+  kOwnOutputs = 23,  // the download of earlier microbatches' outputs
+  // Waits of the coordinator for its own threads.
   kStateSaved = 24,  // weight group [0], whose version before the update is being saved
 };
 inline constexpr std::uint32_t kWaitKinds = 25;
 
 struct Wait {
   WaitKind kind = WaitKind::kNone;
-  std::int64_t slot = -1;  // whose task waits; -1: none
+  std::int64_t slot = -1;  // the slot whose task waits; -1: none
   std::array<std::int64_t, 4> numbers{};
   std::int64_t since_ns = 0;  // CLOCK_MONOTONIC
 
-  // What threads of the same process do.
+  // True for a wait that other threads of the same process end.
   [[nodiscard]] bool is_for_own_thread() const {
     return (kind >= WaitKind::kOwnInputBuffer && kind <= WaitKind::kOwnGradientBuffer) || kind >= WaitKind::kOwnCopies;
   }
-  // Waits of a thread that has nothing to do.
+  // True for a wait of a thread that has nothing to do.
   [[nodiscard]] bool is_idle() const { return kind >= WaitKind::kNextTask && kind <= WaitKind::kNextStep; }
-  // "version 3 of weight group 7".
+  // Returns the wait in words, for example "version 3 of weight group 7".
   [[nodiscard]] std::string text() const;
 };
 
-// "round 7", "evaluation 3": those without gradients have numbers of their own (docs/formats/control.md#command).
+// Returns "round 7" or "evaluation 3", for example. Evaluations have numbers of their own
+// (docs/formats/control.md#command).
 [[nodiscard]] std::string round_text(std::int64_t round);
 
-// 64 bytes: a cache line of its own. Writer: the thread.
+// A wait record as stored in the file. Has a cache line of its own. Writer: the thread that it
+// belongs to.
 struct WaitFormat {
   using ShmFormat = void;
-  std::atomic<std::uint32_t> sequence;  // odd: being written
+  std::atomic<std::uint32_t> sequence;  // odd while the record is being written
   std::atomic<std::uint32_t> kind;
   std::atomic<std::int64_t> since_ns;
   std::atomic<std::int64_t> slot;
@@ -87,29 +91,32 @@ static_assert(sizeof(WaitFormat) == 64 && ShmSafe<WaitFormat>);
 
 class TraceTrack;
 
-// A view of a record; without one, all does nothing.
+// A view of a record. Without a record, all methods do nothing.
 class WaitRecord {
  public:
   WaitRecord() = default;
   explicit WaitRecord(WaitFormat* record) : record_(record) {}
 
-  // The same record, whose waits also go to a track of the trace, once they are over. The track is its writer's.
+  // Returns a view of the same record that also adds each wait to a track of the trace once the
+  // wait has ended. The track must have the same writer as the record.
   [[nodiscard]] WaitRecord traced_by(TraceTrack* track) const {
     WaitRecord traced(record_);
     traced.track_ = track;
     return traced;
   }
 
-  // The thread is about to sleep. Takes the time itself.
+  // Records that the thread is about to sleep. Sets since_ns to the current time.
   void publish(const Wait& wait);
-  // It got what it waited for. Nothing if nothing is published. A wait that failed stays: a dump shows it.
+  // Records that the wait has ended. Does nothing if no wait is published. Must not be called for a
+  // wait that failed, so that a dump shows that wait.
   void publish_none();
-  // publish() unless a wait is published: for loops around a condition.
+  // Calls publish() unless a wait is published already. For loops around a condition.
   void publish_once(const Wait& wait) {
     if (!is_published()) publish(wait);
   }
 
-  // nullopt: the thread does not wait, or is just writing, or died while it did.
+  // Returns nullopt if the thread does not wait, is just writing the record, or died while writing
+  // it.
   [[nodiscard]] std::optional<Wait> observe() const;
 
  private:

@@ -1,5 +1,5 @@
 // roundpipe/error.h
-// The errors that reach a user of the library, and the exit codes of every program of the project.
+// The errors that reach a user of the library, and the exit codes of all programs of the project.
 #pragma once
 
 #include <cstdint>
@@ -8,41 +8,42 @@
 
 namespace rp {
 
-// Exit codes of rp-launch and of every program that uses a Session. 128+n stands for the first fatal signal n.
-// Documented in docs/exit-codes.md.
+// Exit codes of rp-launch and of every program that uses a Session. In addition, 128+n reports the
+// first fatal signal n. Documented in docs/exit-codes.md.
 enum class ExitCode : int {
-  kOk = 0,                // a program that ended well
-  kUserError = 1,         // an exception in user code; processes that differ
+  kOk = 0,                // the program ended normally
+  kUserError = 1,         // an exception in user code, or processes that differ
   kUsage = 2,             // an unknown option or an impossible setting
-  kBadInput = 64,         // a model, data or configuration file that is wrong
-  kNoResource = 69,       // memory, GPU or disk that is missing
-  kOutputFailed = 74,     // output that cannot be written
-  kPreempted = 75,        // preempted, and a checkpoint is written: requeue
+  kBadInput = 64,         // a wrong model, data or configuration file
+  kNoResource = 69,       // memory, a GPU or disk space is missing
+  kOutputFailed = 74,     // output cannot be written
+  kPreempted = 75,        // preempted after a checkpoint was written: requeue
   kDoNotRequeue = 93,     // a crash loop; reserved
-  kTimeout = 110,         // a time limit of the user's ran out; reserved
+  kTimeout = 110,         // a time limit set by the user has expired; reserved
   kHang = 124,            // a process hung
-  kLauncherFailed = 125,  // the launcher's own error
-  kCannotExecute = 126,   // a program that is there and cannot be run
-  kNotFound = 127,        // a program that is not there
+  kLauncherFailed = 125,  // an error of the launcher itself
+  kCannotExecute = 126,   // the program exists but cannot be run
+  kNotFound = 127,        // the program does not exist
 };
 
-// The environment or the user is wrong: what is wrong with names and numbers, and what to do about it.
+// An error of the environment or the user.
 class Error : public std::runtime_error {
  public:
-  // `message` says what is wrong, with names and numbers, and what to do.
+  // `message` describes what is wrong, with names and numbers, and what to do about it.
   Error(ExitCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
 
-  // The exit code of a program that this error ends.
+  // Returns the exit code of a program that this error ends.
   [[nodiscard]] ExitCode code() const { return code_; }
 
  private:
   ExitCode code_;
 };
 
-// Where in a training run something happened in a worker. A field that does not apply is -1.
+// The place in a training run where something happened in a worker. A field that does not apply is
+// -1.
 struct TaskPlace {
   std::int64_t worker = -1;
-  std::int64_t round = -1;        // of training, counted from 0 over the whole run
+  std::int64_t round = -1;        // of training; counted from 0 over the whole run
   std::int64_t step = -1;         // counted from 1
   std::int64_t first_layer = -1;  // of the stage
   std::int64_t end_layer = -1;    // one past the last layer of the stage
@@ -50,29 +51,30 @@ struct TaskPlace {
   std::int64_t microbatch = -1;   // counted from 0 in the round
 };
 
-// An exception in a layer or loss (kUserError), or memory of a GPU that it lacked (kNoResource), carried from a worker
-// to the caller of the round that it belongs to.
+// An exception in a layer or loss (kUserError), or a lack of GPU memory (kNoResource), carried from
+// a worker to the caller of the round in which it happened.
 class WorkerError : public Error {
  public:
-  // Made by the library only.
+  // Called by the library only.
   WorkerError(const std::string& message, const TaskPlace& place, ExitCode code = ExitCode::kUserError)
       : Error(code, message), place_(place) {}
 
-  // Where it happened.
+  // Returns where it happened.
   [[nodiscard]] const TaskPlace& place() const { return place_; }
 
  private:
   TaskPlace place_;
 };
 
-// Thrown by start(), forward_backward(), forward() and forward_packed() once a signal asked the program to stop;
-// step(), backward(), reading and saving still work.
+// Thrown by start(), forward_backward(), forward(), forward_packed() and evaluate() after a signal
+// has requested that the program stop. step(), backward(), and functions that read or save still
+// work.
 class Interrupted : public std::runtime_error {
  public:
-  // Made by the library; a program may throw it to end as a signal would end it.
+  // Called by the library. A program may throw it to end as if by this signal.
   explicit Interrupted(int signal_number);
 
-  // As SIGINT.
+  // Returns the number of the signal, such as SIGINT.
   [[nodiscard]] int signal_number() const { return signal_number_; }
 
  private:

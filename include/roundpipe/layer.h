@@ -1,5 +1,6 @@
 // roundpipe/layer.h
-// What a model is made of: layers, given as factories so that no process ever holds the whole model.
+// The elements of a model: layers, which are described by factories so that no process ever holds
+// the whole model.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -13,70 +14,79 @@
 
 namespace rp {
 
-// What crosses a border between two layers: an ordered list of tensors, each possibly absent (undefined).
+// The data between two layers: an ordered list of tensors, each of which may be absent (undefined).
 using Tensors = std::vector<at::Tensor>;
 
-// A parameter of a layer: its `name` within the layer and its `value`, the leaf tensor that the layer's forward reads.
-// One that does not require a gradient is frozen: it is neither updated nor does it take memory for gradients and
-// optimizer state.
+// A parameter of a layer: its `name` within the layer, and its `value`, the leaf tensor that the
+// layer's forward() reads. A parameter that does not require a gradient is frozen: it is not
+// updated, and needs no memory for gradients and optimizer state.
 struct NamedParameter {
-  std::string name;  // as "linear.weight"
+  std::string name;  // such as "linear.weight"
   at::Tensor value;
 };
 
-// A buffer of a layer, as BatchNorm's running statistics: its `name` within the layer and its `value`, a tensor of any
-// dtype that forward() reads, and in training may change in place, but that no optimizer updates.
+// A buffer of a layer, such as BatchNorm's running statistics: its `name` within the layer, and its
+// `value`, a tensor of any dtype. forward() reads it and, in training, may change it in place; no
+// optimizer updates it.
 struct NamedBuffer {
   std::string name;
   at::Tensor value;
 };
 
-// One element of the sequential model while it lives in a process. Made by the LayerSpec's factory, owned by the
-// runtime, used by one thread at a time.
+// One element of the sequential model, as it exists in a process. Created by the LayerSpec's
+// factory, owned by the runtime, used by one thread at a time.
 //
-// A layer that is read from files constructs its parameters as placeholders (see placeholder()): the right shape and
-// dtype without memory. The runtime points each parameter at its weights (`set_data`) before it calls forward().
+// A layer that is read from files creates its parameters as placeholders (see placeholder()), which
+// have the right shape and dtype but no memory. The runtime points each parameter at its weights
+// (`set_data`) before it calls forward().
 class Layer {
  public:
   virtual ~Layer() = default;
 
-  // The parameters, always the same leaves in the same order.
+  // Returns the parameters: always the same leaves in the same order.
   [[nodiscard]] virtual std::vector<NamedParameter> parameters() = 0;
 
-  // The buffers, always the same tensors in the same order. In training each microbatch of a round finds them as the
-  // one before left them, though a forward may run twice; an evaluation changes nothing.
+  // Returns the buffers: always the same tensors in the same order. In training each microbatch of
+  // a round finds them as the previous microbatch left them, although forward() may run twice for a
+  // microbatch. An evaluation does not change them.
   [[nodiscard]] virtual std::vector<NamedBuffer> buffers() { return {}; }
 
-  // Whether the next forward() is part of training or of an evaluation, as for dropout.
+  // Selects whether the next forward() is part of training or of an evaluation, as for dropout.
   virtual void train(bool on) { (void)on; }
 
-  // Runs the layer on one microbatch. Output shapes are free. The inputs must stay as they are. May throw: the
-  // exception reaches the user's call as a WorkerError that names stage, layer and microbatch.
+  // Runs the layer on one microbatch and returns its outputs, whose shapes may differ from call to
+  // call. Must not change the inputs. May throw: the exception reaches the user's call as a
+  // WorkerError that names the stage, layer and microbatch.
   [[nodiscard]] virtual Tensors forward(const Tensors& inputs) = 0;
 };
 
-// A tensor of this shape and dtype that takes no memory: one element, expanded with zero strides.
+// Returns a tensor of this shape and dtype that needs no memory: one element, expanded with zero
+// strides.
 [[nodiscard]] at::Tensor placeholder(at::IntArrayRef shape, at::ScalarType dtype);
 
-// What a layer costs for one microbatch; opaque to programs.
+// The cost of a layer for one microbatch. Opaque to programs.
 struct LayerCost;
 
-// One layer of a model as it is described, before any process builds it.
+// The description of a layer of a model, from which each process can build the layer.
 struct LayerSpec {
-  // What it is, as "DecoderLayer 7"; part of the fingerprint that all processes compare.
+  // The kind of layer, such as "DecoderLayer 7". Part of the fingerprint that all processes
+  // compare.
   std::string name;
-  // A hash of the factory's arguments, as far as they can be hashed; part of the fingerprint.
+  // A hash of those of the factory's arguments that can be hashed. Part of the fingerprint.
   std::uint64_t arguments_hash = 0;
-  // Builds the layer. Called twice in the coordinator, for the description and for initial values, and in each worker
-  // at most once, when a stage first needs it.
+  // Builds the layer. Called twice in the coordinator, for the description and for the initial
+  // values, and at most once in each worker, when a stage first needs the layer.
   std::function<std::unique_ptr<Layer>()> make;
-  // Writes the initial value of the named parameter into `value` (fp32, the parameter's shape; coordinator only). Empty
-  // for a layer whose factory fills its parameters, as torch::nn modules do.
+  // Writes the initial value of the named parameter to `value` (fp32, with the parameter's shape).
+  // Called in the coordinator only. Empty for a layer whose factory fills its parameters, as that
+  // of a torch::nn module does.
   std::function<void(const std::string& parameter, const at::Tensor& value)> initialize;
-  // The relative cost of a forward, for the plan of the first rounds; later plans use measured times. Either all layers
-  // give one or none does: 0 takes the bytes of the parameters.
+  // The relative cost of a forward pass, for the plan of the first rounds; later plans use measured
+  // times. 0 stands for the bytes of the layer's parameters. Either all layers of a model or none
+  // should have a cost.
   double forward_cost = 0;
-  // Of models::emulated(): what an emulated device (--device sim:NAME) goes by. Null: nobody knows.
+  // The cost by which an emulated device (--device sim:NAME) computes times; set by
+  // models::emulated(). Null: not known.
   std::shared_ptr<const LayerCost> cost;
 };
 

@@ -12,19 +12,23 @@
 
 namespace rp {
 
-// A named loss: (outputs of the last layer, arguments of the call) of one microbatch -> one or several scalars, at
-// most 7. The backward runs from their sum. A round's losses are the sums over its microbatches, so divide by numbers
-// of the whole step, which travel as arguments of the call. Runs in a worker right after the last layer; it may throw.
+// A named loss: a function of the outputs of the last layer and the arguments of the call, both of
+// one microbatch, that returns 1 to 7 scalars. The backward pass starts from the sum of the
+// scalars. The losses of a round are sums over its microbatches, so divide by numbers that describe
+// the whole step, and pass these as arguments of the call. Runs in a worker directly after the last
+// layer. May throw.
 struct Loss {
-  // For messages, and for a call that chooses between several (CallOptions::loss).
+  // Used in messages, and by calls that choose one of several losses (CallOptions::loss).
   std::string name;
-  // The outputs and the arguments of the microbatch in (arguments that were given as tensors are a list of them); each
-  // scalar that it gives is one number of RoundResult::losses().
+  // Computes the loss from the outputs and the arguments of a microbatch. Arguments that the caller
+  // gave as tensors arrive as a list of tensors. Each scalar that it returns is one number of
+  // RoundResult::losses().
   std::function<Tensors(const Tensors& outputs, const Value& arguments)> function;
 };
 
-// A loss of one output and one label tensor, as a lambda (Tensor, Tensor) -> Tensor; of lists, (Tensors, Tensors); or
-// of nested arguments, (Tensors, Value) or (Tensor, Value). Each may give a list.
+// Makes a Loss from a function of one output and one label tensor, (Tensor, Tensor) -> Tensor; of
+// lists of tensors, (Tensors, Tensors); or of nested arguments, (Tensors, Value) or (Tensor,
+// Value). Each of them may return a list instead of a tensor.
 template <typename Function>
 [[nodiscard]] Loss loss(std::string name, Function function) {
   return {std::move(name), [function = std::move(function)](const Tensors& outputs, const Value& arguments) -> Tensors {

@@ -1,5 +1,6 @@
 // roundpipe/memory_plan.h
-// Memory by purpose: what a run plans to take of the host's, what it takes, and what its workers have taken.
+// Memory by purpose: the host memory that a run plans to use and uses, and the memory that its
+// workers have used.
 #pragma once
 
 #include <cstdint>
@@ -9,47 +10,50 @@
 
 namespace rp {
 
-// Of one pipeline (Pipeline::memory_plan()), or of all pipelines of a session together (Session::memory_plan()).
+// The host memory of one pipeline (Pipeline::memory_plan()) or of all pipelines of a session
+// (Session::memory_plan()).
 struct MemoryPlan {
-  // Memory with one purpose.
+  // The memory for one purpose.
   struct Item {
     std::string purpose;      // as it is printed
     std::uint64_t bytes = 0;  // planned
-    // Allocated to it by the kernel at this moment. Of a session only: its pipelines share their segments.
+    // The bytes that the kernel has allocated at this moment. Set only for a session, because its
+    // pipelines share their segments.
     std::optional<std::uint64_t> measured_bytes{};
-    bool is_in_files = false;  // under SessionOptions::params_on instead of in memory
+    bool is_in_files = false;  // stored in files under SessionOptions::params_on instead of in memory
   };
-  // Weights, gradients, optimizer state; of a session also control. "activations", what the kinds of rounds so far need
-  // while they follow each other, comes last, and only once a round has ended: its sizes are not known before.
+  // Weights, gradients and optimizer state; for a session also control. The item "activations"
+  // comes last, and only after a round has ended, because the sizes of activations are not known
+  // earlier: it is the memory that the kinds of rounds so far need when they follow each other.
   std::vector<Item> items;
-  std::int64_t num_parameters = 0;  // tied ones once
-  double bytes_per_parameter = 0;   // of weights, gradients and optimizer state
-  // Of a session: what pages the kernel gives to these three, and what would give larger ones, as it is printed. Empty
-  // where they are files, or the device is an emulated one.
+  std::int64_t num_parameters = 0;  // tied ones count once
+  double bytes_per_parameter = 0;   // bytes of weights, gradients and optimizer state
+  // For a session: the page size that the kernel uses for these three, and how to get larger pages,
+  // as it is printed. Empty if they are stored in files, or if the device is emulated.
   std::string pages{};
 
-  // Planned, over all items.
+  // Returns the planned bytes of all items.
   [[nodiscard]] std::uint64_t bytes() const;
-  // Of those items that were measured.
+  // Returns the allocated bytes of the items that were measured.
   [[nodiscard]] std::uint64_t measured_bytes() const;
-  // That of "activations"; nullopt before the first round has ended.
+  // Returns the planned bytes of "activations", or nullopt before the first round has ended.
   [[nodiscard]] std::optional<std::uint64_t> activation_bytes() const;
 };
 
-// What one worker has had since the run began (Session::worker_memory()): of its GPU's memory, or of the host's on the
-// processor, where it is not part of the MemoryPlan.
+// The memory that one worker has used since the run began (Session::worker_memory()): memory of its
+// GPU, or, for a worker on processors, memory of the host that is not part of the MemoryPlan.
 struct WorkerMemoryUse {
-  // Memory with one purpose: the most that it had at once.
+  // The memory for one purpose.
   struct Item {
     std::string purpose;           // as it is printed
-    std::uint64_t peak_bytes = 0;  // at once
+    std::uint64_t peak_bytes = 0;  // the maximum at any time
   };
   int worker = 0;
-  std::uint64_t limit_bytes = 0;  // what the worker took of its GPU at its start; 0 on the processor
-  std::uint64_t peak_bytes = 0;   // of that, in use at once
-  std::vector<Item> items;        // the largest first, each at its own time
-  // Of the host store, copied by way of a pinned buffer, at a fraction of the speed, where they were not registered
-  // with the driver yet.
+  std::uint64_t limit_bytes = 0;  // what the worker allocated of its GPU's memory at the start; 0 on processors
+  std::uint64_t peak_bytes = 0;   // the maximum that was in use at any time
+  std::vector<Item> items;        // largest first; their maxima may be at different times
+  // Bytes of the host store that were copied through a pinned buffer, at a fraction of the normal
+  // speed, because their memory was not yet registered with the driver.
   std::uint64_t staged_bytes = 0;
 };
 

@@ -1,5 +1,6 @@
 // roundpipe/model.h
-// A sequential model, described: a list of layers, which parameters are tied, and the dtype of the working weights.
+// The description of a sequential model: its layers, its tied parameters, and the dtype of the
+// working weights.
 #pragma once
 
 #include <functional>
@@ -11,25 +12,26 @@
 
 namespace rp {
 
-// One of the places at which a tied parameter is used.
+// One of the places where a tied parameter is used.
 struct ParameterUse {
   int layer = 0;          // counted from 0
   std::string parameter;  // its name within the layer
 };
 
-// What one call gives a model, before it is cut into microbatches; without packed lists and nested arguments.
+// The `inputs`, loss and arguments of one call before they are cut into microbatches, without
+// packed lists and nested arguments.
 struct CallContents {
-  Tensors inputs;     // as given
-  std::string loss;   // the name of its loss; empty: a forward
+  Tensors inputs;
+  std::string loss;   // the name of the call's loss; empty for a forward pass only
   Tensors arguments;  // of the loss
 };
 
-// The description of a model. Cheap: nothing is allocated and no weight is read. Made by the same code in every
-// process; what it says must not depend on the process.
+// The description of a model. It is cheap: it allocates nothing and reads no weights. The same code
+// creates it in every process, and its contents must not depend on the process.
 class Model {
  public:
   Model() = default;
-  // The layers in the order in which they run.
+  // Takes the layers in the order in which they run.
   Model(std::initializer_list<LayerSpec> layers) : layers_(layers) {}
   explicit Model(std::vector<LayerSpec> layers) : layers_(std::move(layers)) {}
 
@@ -39,37 +41,41 @@ class Model {
     return *this;
   }
 
-  // Says that two parameters of equal shape are one: it is stored once (under the name of the use in the lower layer),
-  // its gradients are added in layer order, and the first use gives the initial value. Throws rp::Error if a layer does
-  // not exist or is the same; a shape or name that does not fit is found by Session::start().
+  // Declares that two parameters of equal shape are one parameter. It is stored once, under the
+  // name of the use in the lower layer, and has the initial value of that use. The gradients of its
+  // uses are added in layer order. Throws rp::Error if a layer does not exist or both uses are in
+  // the same layer. Shapes or names that do not match are reported by Session::start().
   Model& tie(ParameterUse first, ParameterUse second);
 
-  // The dtype that the layers compute in: at::kBFloat16, at::kHalf or at::kFloat (the default). The optimizer's master
-  // weights are fp32 unless PipelineOptions::optimizer_dtype says otherwise. Inputs are not cast: give floating-point
-  // ones in this dtype.
+  // Sets the dtype in which the layers compute: at::kBFloat16, at::kHalf or at::kFloat (the
+  // default). The optimizer's master weights are fp32 unless PipelineOptions::optimizer_dtype is
+  // set. Inputs are not converted: pass floating-point inputs in this dtype.
   Model& set_dtype(at::ScalarType dtype) {
     dtype_ = dtype;
     return *this;
   }
 
-  // A look at each call in the coordinator, before its round is accepted: for what layers cannot refuse where they run,
-  // as a token id on a GPU. It throws rp::Error, which the call throws then; it must be quick beside a step.
+  // Sets a function that the coordinator calls for each call, before it accepts the round. The
+  // function checks what layers cannot check where they run, such as token ids on a GPU. If it
+  // throws rp::Error, the call throws this error. It must be fast compared with a step.
   Model& set_check(std::function<void(const CallContents&)> check) {
     check_ = std::move(check);
     return *this;
   }
 
-  // Gives an example of one microbatch, with the dtypes and shapes of the calls to come and the name of a loss if there
-  // is one. Before its first task each worker on a GPU runs each kind of layer on it once, forward and backward, with
-  // weights of zeros. Kernels are then loaded, and libraries set up, before other workers wait for this one. Without an
-  // example the first tasks do that. A layer that counts its calls counts these, too.
+  // Sets an example of one microbatch, with the dtypes and shapes of future calls, and the name of
+  // a loss if the calls have one. Before its first task, each worker on a GPU runs each kind of
+  // layer on it once, forward and backward, with weights of zeros. Kernels are then loaded and
+  // libraries initialised before other workers wait for this one. Without an example, this happens
+  // in the first tasks. A layer that counts its calls counts these calls, too.
   Model& set_example(CallContents one_microbatch) {
     example_ = std::move(one_microbatch);
     return *this;
   }
 
-  // What was described: layers(), as many as num_layers(); ties() in the order in which they were said; dtype();
-  // check(), which may be empty; example(), without inputs where there is none.
+  // Return what was described: layers(), in number num_layers(); ties(), in the order in which they
+  // were declared; dtype(); check(), which may be empty; example(), which has no inputs if none was
+  // set.
   [[nodiscard]] const std::vector<LayerSpec>& layers() const { return layers_; }
   [[nodiscard]] const std::vector<std::pair<ParameterUse, ParameterUse>>& ties() const { return ties_; }
   [[nodiscard]] at::ScalarType dtype() const { return dtype_; }

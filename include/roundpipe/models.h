@@ -1,5 +1,5 @@
 // roundpipe/models.h
-// Architectures that the library brings along, read from and written to Hugging Face directories.
+// Model architectures that the library provides, read from and written to Hugging Face directories.
 #pragma once
 
 #include <cstdint>
@@ -18,118 +18,142 @@ class Pipeline;
 
 namespace rp::models {
 
-// What a program may want to know of a model before it runs.
+// Facts about a model that a program can read before it trains the model.
 struct ModelInfo {
-  std::string architecture;         // as "llama"
-  std::string wrapper{};            // of the multimodal model whose text part this is, as "gemma3"; else empty
-  std::int64_t num_carried = 0;     // tensors of the files that are no part of this model: a saved one has them, too
-  std::int64_t vocabulary = 0;      // token ids are below it
-  std::int64_t num_parameters = 0;  // tied ones counted once; without pairs
-  std::int64_t num_trained = 0;     // those of pairs included
-  std::int64_t num_adapted = 0;     // linear layers with pairs
-  std::int64_t num_experts = 0;     // of a layer that has experts; 0: none has
-  std::string
-      adapted{};  // their names within a decoder layer and how many of each there are, as "self_attn.q_proj x30"
+  std::string architecture;  // such as "llama"
+  std::string wrapper{};     // the multimodal model whose text part this is, such as "gemma3"; otherwise empty
+  // Tensors in the weight files that are not part of this model. A saved model has them, too.
+  std::int64_t num_carried = 0;
+  std::int64_t vocabulary = 0;      // all token ids are below it
+  std::int64_t num_parameters = 0;  // tied ones count once; without LoRA pairs
+  std::int64_t num_trained = 0;     // including those of LoRA pairs
+  std::int64_t num_adapted = 0;     // linear layers with LoRA pairs
+  std::int64_t num_experts = 0;     // experts in a layer that has experts; 0 if no layer has any
+  // The names of the adapted linear layers within a decoder layer, with their numbers in the whole
+  // model, such as "self_attn.q_proj x30".
+  std::string adapted{};
   std::int64_t max_sequence_length = 0;  // in tokens
-  std::uint64_t weight_bytes = 0;        // of all tensors in the weight files of a saved model
+  std::uint64_t weight_bytes = 0;        // size of all tensors in the weight files of a saved model
   std::vector<std::string> left_out{};   // names of files in the model's folder that a saved model does not have
   int num_layers = 0;                    // of the pipeline: embedding, decoder layers, head
 };
 
-// Describes the causal language model in a Hugging Face directory (config.json, *.safetensors, index where sharded).
-// Reads config.json and the headers of the weight files, no weights: the coordinator reads them at Session::start().
-// Inputs: token ids [batch, sequence] int64, and optionally, for packed sequences, lengths of documents [batch,
-// documents] int64: those of each sequence in order, zeros behind them; what is left of the sequence is one document
-// more. Attention then stays within a document, whose positions count from 0. Ids, lengths and the arguments of
-// causal_lm_loss() are looked at before a call is accepted: what is wrong throws rp::Error (kUserError) from the call.
-// The last layer gives {hidden states [batch, sequence, hidden], weight of the LM head [vocabulary, hidden]}, which
-// causal_lm_loss() takes: evaluate by Pipeline::evaluate(). Throws rp::Error (kBadInput) naming the file, the tensor
-// and the rule that it breaks; kUsage for parts that match nothing.
+// Describes the causal language model in a Hugging Face directory (config.json, *.safetensors, and
+// an index if there are several weight files). Reads config.json and the headers of the weight
+// files, but no weights: the coordinator reads these in Session::start().
+//
+// Inputs: token ids [batch, sequence] int64, and optionally, for packed sequences, the lengths of
+// the documents [batch, documents] int64: for each sequence the lengths of its documents in order,
+// followed by zeros. The positions after the last document form one more document. Attention then
+// stays within a document, and positions count from 0 in each document. Ids, lengths and the
+// arguments of causal_lm_loss() are checked before a call is accepted; if they are wrong, the call
+// throws rp::Error (kUserError).
+//
+// The last layer outputs {hidden states [batch, sequence, hidden], weight of the LM head
+// [vocabulary, hidden]}, which causal_lm_loss() takes. So use Pipeline::evaluate() to evaluate.
+// Throws rp::Error: kBadInput for wrong files, naming the file, the tensor and the rule that it
+// breaks; kUsage for `parts` that match nothing.
 [[nodiscard]] Model load(const std::filesystem::path& directory, at::ScalarType dtype = at::kBFloat16,
                          const TrainedParts& parts = {});
 
-// The parts that a folder with an adapter of PEFT asks for: a model that is loaded with them begins from it. Throws
-// rp::Error (kBadInput).
+// Returns the trained parts that a folder with a PEFT adapter specifies. A model that is loaded
+// with them starts from the adapter. Throws rp::Error (kBadInput).
 [[nodiscard]] TrainedParts read_adapter(const std::filesystem::path& folder);
 
-// What load() would describe, in numbers. Reads and throws as load(); if the files store a tied head, it also reads
-// that and the embedding, and throws (kBadInput) if their values differ.
+// Returns facts about the model that load() would describe. Reads the same files and throws the
+// same errors as load(). If the files store a tied head, it also reads the head and the embedding,
+// and throws rp::Error (kBadInput) if their values differ.
 [[nodiscard]] ModelInfo inspect(const std::filesystem::path& directory, const TrainedParts& parts = {});
 
-// How a step of an emulated model is split, where its costs depend on it.
+// The sizes of a microbatch of an emulated model, on which its costs depend.
 struct EmulatedBatch {
-  double sequences = 1;                 // of a microbatch, on the average
-  std::int64_t sequence_length = 2048;  // tokens
+  double sequences = 1;                 // of a microbatch, on average
+  std::int64_t sequence_length = 2048;  // in tokens
   TrainedParts parts{};                 // by default all weights are trained
 };
 
-// Describes a model by its shapes and costs, for runs on an emulated device (--device sim:NAME), which compute nothing.
-// Takes the folder of a model, of which only config.json is read, or the name of a preset, as "qwen3-32b" (`rp-plan
-// plan --model x` lists them). Inputs and labels are those of load(). Throws rp::Error: kBadInput for a config.json
-// that load() refuses, kUsage for an unknown preset.
+// Describes a model by its shapes and costs, for runs on an emulated device (--device sim:NAME),
+// which compute nothing. Takes the folder of a model, from which it reads only config.json, or the
+// name of a preset, such as "qwen3-32b" (`rp-plan plan --model x` lists the presets). Inputs and
+// labels are the same as for load(). Throws rp::Error: kBadInput for a config.json that load()
+// refuses, kUsage for an unknown preset.
 [[nodiscard]] Model emulated(const std::string& folder_or_preset, const EmulatedBatch& batch,
                              at::ScalarType dtype = at::kBFloat16);
 
-// What a causal language model is trained by besides the cross entropy. causal_lm_loss_settings() gives what the model
-// itself has.
+// Settings of the loss of a causal language model, in addition to the cross entropy.
+// causal_lm_loss_settings() returns the settings that a model specifies.
 struct CausalLmLossSettings {
-  double logit_softcap =
-      0;  // c: logits are c * tanh(logits / c); 0: as they are. A part of the model: a loss with another one is refused
-  double z_loss = 0;   // times the square of the logarithm of the softmax's denominator (PaLM, arXiv 2204.02311), for
-                       // each trained token
-  double balance = 0;  // times the auxiliary loss that balances experts (models/layers/expert_balance.h says which)
+  // Logits are capped to c * tanh(logits / c), where c is this number; 0: they are not capped. It
+  // is a property of the model: calls whose loss has another cap are refused.
+  double logit_softcap = 0;
+  // The factor of the z-loss: for each trained token, the square of the logarithm of the softmax's
+  // denominator (PaLM, arXiv 2204.02311).
+  double z_loss = 0;
+  // The factor of the auxiliary loss that balances experts, which is defined in
+  // models/layers/expert_balance.h.
+  double balance = 0;
 };
 
-// Those of the model in a Hugging Face directory, or of a preset's name: its softcap, and router_aux_loss_coef where it
-// has output_router_logits. Reads config.json only. Throws as emulated().
+// Returns the settings of the model in a Hugging Face directory, or of a preset given by its name:
+// its logit cap, and router_aux_loss_coef if the model sets output_router_logits. Reads only
+// config.json. Throws the same errors as emulated().
 [[nodiscard]] CausalLmLossSettings causal_lm_loss_settings(const std::string& folder_or_preset);
 
-// The loss of a causal language model: the sum over trained tokens of the cross entropy, divided by a number given with
-// the call, so that it is a mean over the whole step whatever the microbatches are. Arguments of the call:
-// {labels [batch, sequence] int64, where -100 is not trained; divisor, a scalar}. Label i belongs to position i (shift
-// before the call). Works in chunks of tokens: whole logits never exist.
+// Makes the loss of a causal language model: the sum of the cross entropy over trained tokens,
+// divided by a number that is an argument of the call. So it is a mean over the whole step, however
+// the step is cut into microbatches. Arguments of the call: {labels [batch, sequence] int64, where
+// -100 means not trained; divisor, a scalar}. Label i belongs to position i, so shift the labels
+// before the call. The loss is computed in chunks of tokens; the complete logits never exist.
 //
-// It gives several numbers (RoundResult::losses()): the cross entropy; with a z-loss that, divided likewise; and of a
-// model with experts the auxiliary loss, and the load of the most and of the least loaded expert, which are not
-// trained. These three are of microbatches, each of which counts by its share of the step's trained tokens.
-// causal_lm_losses() names them.
+// The loss returns several numbers (RoundResult::losses()): the cross entropy; with a z-loss, the
+// z-loss, divided by the same number; and for a model with experts, the auxiliary loss and the
+// highest and the lowest load of an expert. The two loads are not trained. The last three numbers
+// are computed for each microbatch, and the weight of a microbatch is its share of the step's
+// trained tokens. causal_lm_losses() returns the numbers by name.
 [[nodiscard]] Loss causal_lm_loss(const CausalLmLossSettings& settings = {});
 
-// The numbers of causal_lm_loss() by name.
+// The numbers of causal_lm_loss(), by name.
 struct CausalLmLosses {
-  // How evenly a model with experts uses them.
+  // Describes how evenly a model uses its experts.
   struct Experts {
-    double auxiliary_loss = 0;  // times CausalLmLossSettings::balance
-    double most_loaded =
-        0;  // tokens of a layer's most loaded expert, of the mean of its experts; mean over layers. 1 is even
-    double least_loaded = 0;  // likewise of the least loaded one
+    double auxiliary_loss = 0;  // multiplied by CausalLmLossSettings::balance
+    // The tokens of a layer's most loaded expert, as a multiple of the mean over the layer's
+    // experts; averaged over the layers. 1 is even.
+    double most_loaded = 0;
+    // The same for the least loaded expert.
+    double least_loaded = 0;
   };
-  double cross_entropy = 0;          // a mean over the step's trained tokens, where the divisor is their number
-  std::optional<double> z_loss{};    // likewise; absent without CausalLmLossSettings::z_loss
-  std::optional<Experts> experts{};  // absent of a model without experts
+  double cross_entropy = 0;          // the mean over the step's trained tokens, if the divisor is their number
+  std::optional<double> z_loss{};    // divided by the same number; absent without CausalLmLossSettings::z_loss
+  std::optional<Experts> experts{};  // absent for a model without experts
 };
 
-// Names the numbers of a loss that was made with these settings (RoundResult::losses()).
+// Returns, by name, the numbers (RoundResult::losses()) of a loss that was made with these
+// settings.
 [[nodiscard]] CausalLmLosses causal_lm_losses(const std::vector<double>& numbers, const CausalLmLossSettings& settings);
 
-// A microbatch for Model::set_example(), of which load() sets a short one: its inputs and the arguments of
-// causal_lm_loss(settings). Give the sequences of a microbatch and their tokens as in the calls to come, so that
-// libraries choose the same kernels.
+// Returns a microbatch for Model::set_example(): inputs, and arguments of causal_lm_loss(settings).
+// load() sets a short example of this kind. Pass the numbers of sequences and tokens that the
+// microbatches of future calls have, so that libraries choose the same kernels.
 [[nodiscard]] CallContents causal_lm_example(std::int64_t sequences, std::int64_t tokens,
                                              const CausalLmLossSettings& settings = {});
 
-// Writes the working weights of `pipeline`, made from load(source), as a Hugging Face directory: *.safetensors with the
-// names, dtypes and layout of the source's, in as many files, with the same index; packed experts (MXFP4) as bf16, and
-// config.json without quantization_config then. Tensors that are no part of the model are copied, and so are the
-// source's tokenizer, templates and licences (not ModelInfo::left_out), each with its permissions less the umask.
-// SHA256SUMS lists all of them. Written beside `output` and renamed at the end. Pairs of `parts`, which are those of
-// load(), are merged into their weights. Waits as Pipeline::synchronize(). Throws rp::Error (kOutputFailed).
+// Writes the working weights of `pipeline`, whose model is load(source), as a Hugging Face
+// directory: *.safetensors with the names, dtypes and layout of the source's weight files, in the
+// same number of files, with the same index. Packed experts (MXFP4) are written as bf16;
+// config.json then has no quantization_config. Copies the tensors that are not part of the model,
+// and the source's tokenizer, templates and licences (but not ModelInfo::left_out), each file with
+// its permissions less the umask. SHA256SUMS lists all files. Pairs of `parts`, which must be the
+// parts that load() was called with, are merged into their weights. Everything is written to a
+// directory next to `output`, which is renamed at the end. Waits as Pipeline::synchronize() does.
+// Throws rp::Error: kBadInput for the source, kOutputFailed for the output.
 void save(Pipeline& pipeline, const std::filesystem::path& source, const std::filesystem::path& output,
           const TrainedParts& parts = {});
 
-// Writes the pairs, and what is trained beside them, as an adapter of PEFT: adapter_config.json and
-// adapter_model.safetensors, in fp32 from the masters. Experts have a pair each under their own names. Else as save().
-// Throws rp::Error (kUsage) if `parts` has no pairs.
+// Writes the pairs, and the weights that are trained in addition to them, as a PEFT adapter:
+// adapter_config.json and adapter_model.safetensors, in fp32 from the masters. Each expert has its
+// own pair under its own name. In all other respects like save(). Throws also rp::Error (kUsage) if
+// `parts` has no pairs.
 void save_adapter(Pipeline& pipeline, const std::filesystem::path& source, const std::filesystem::path& output,
                   const TrainedParts& parts);
 

@@ -1,5 +1,5 @@
 // roundpipe/module.h
-// The user's own torch::nn modules as layers.
+// Describes the user's own torch::nn modules as layers.
 #pragma once
 
 #include <torch/torch.h>
@@ -33,7 +33,7 @@ std::uint64_t hash_argument(const T& value) {
   }
 }
 
-// A torch::nn module (its implementation class) as a Layer.
+// Runs a torch::nn module (its implementation class) as a Layer.
 template <typename Module>
 class ModuleLayer : public Layer {
  public:
@@ -67,10 +67,11 @@ class ModuleLayer : public Layer {
 
 }  // namespace internal
 
-// A layer that is a torch::nn module of the user's: rp::layer<MyBlock>(64, 4), where MyBlock (derived from
-// torch::nn::Module) has one `at::Tensor forward(at::Tensor)` or `rp::Tensors forward(const rp::Tensors&)`, neither
-// overloaded nor a template; a holder such as torch::nn::Linear works too. The arguments are copied and given to the
-// constructor whenever a process builds it.
+// Describes a torch::nn module of the user as a layer, as in rp::layer<MyBlock>(64, 4). MyBlock
+// must be derived from torch::nn::Module and have one `at::Tensor forward(at::Tensor)` or
+// `rp::Tensors forward(const rp::Tensors&)`, neither overloaded nor a template. A module holder
+// such as torch::nn::Linear works, too. The arguments are copied, and passed to the constructor
+// whenever a process builds the layer.
 template <typename Module, typename... Arguments>
 [[nodiscard]] LayerSpec layer(Arguments... arguments) {
   LayerSpec spec;

@@ -1,6 +1,6 @@
 // roundpipe/optimizer.h
-// What a step does with the gradients: update rules that run on the coordinator, by group of parameters; clipping; loss
-// scaling; learning-rate schedules.
+// Describes what a step does with the gradients: update rules, which run in the coordinator, by
+// group of parameters; clipping; loss scaling; learning-rate schedules.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace rp {
 
-// AdamW (decoupled weight decay; Loshchilov and Hutter 2019) over fp32 masters and moments, with bias correction, t
-// being the number of steps that changed the weights, this one included:
+// AdamW (decoupled weight decay; Loshchilov and Hutter 2019) over fp32 masters and moments, with
+// bias correction. t is the number of steps that changed the weights, including this one:
 //   p -= learning_rate * weight_decay * p;  m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2
 //   p -= learning_rate / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + epsilon)
 struct AdamW {
@@ -25,8 +25,8 @@ struct AdamW {
   double weight_decay = 0.0;
 };
 
-// Adam (Kingma and Ba 2015): learning_rate, beta1, beta2 and epsilon as in AdamW, but the weight decay is part of the
-// gradient: g += weight_decay * p.
+// Adam (Kingma and Ba 2015): learning_rate, beta1, beta2 and epsilon have the same meaning as in
+// AdamW, but the weight decay is part of the gradient: g += weight_decay * p.
 struct Adam {
   double learning_rate = 1e-3;
   double beta1 = 0.9;
@@ -35,7 +35,7 @@ struct Adam {
   double weight_decay = 0.0;
 };
 
-// Stochastic gradient descent, with momentum if that is not 0:
+// Stochastic gradient descent, with momentum if `momentum` is not 0:
 //   g += weight_decay * p;  m = momentum m + (1 - dampening) g, in the first step m = g;  nesterov: m' = g + momentum m
 //   p -= learning_rate * m (m' with nesterov, g without momentum)
 struct Sgd {
@@ -46,46 +46,50 @@ struct Sgd {
   bool nesterov = false;
 };
 
-// A rule of the library's: one fused pass over a layer's gradients, weights and moments as soon as its gradients are
-// final.
+// One of the library's rules: one fused pass over a layer's gradients, weights and moments, as soon
+// as the layer's gradients are final.
 using UpdateRule = std::variant<AdamW, Adam, Sgd>;
 
-// What a group of parameters can be told by.
+// The properties of a parameter by which it can be assigned to a group.
 struct ParameterInfo {
   std::string name;                 // "<layer index>.<name in the layer>" of its first use
   int layer = 0;                    // of its first use
   std::string parameter;            // its name in that layer
-  std::vector<std::int64_t> shape;  // of one copy of it
+  std::vector<std::int64_t> shape;  // of the tensor in its layer
 };
 
-// Parameters with a rule of their own, as for a weight decay that spares biases. The first group of the list that
-// contains a parameter counts; no `contains` means all.
+// Parameters with a rule of their own, for example to exclude biases from weight decay. A parameter
+// belongs to the first group of the list that contains it. Without `contains`, a group contains all
+// parameters.
 struct ParameterGroup {
   std::function<bool(const ParameterInfo&)> contains;
   UpdateRule rule;
 };
 
-// What a step does: a rule for all parameters; a list of groups; or a function of the user's.
+// What a step does: it applies one rule to all parameters, or a rule to each group, or calls a
+// function of the user.
 //
-// The function is called once a step when the gradients are final, in a thread of the runtime's. It finds the gradients
-// (clipped, unscaled) in grad() of Pipeline::optimizer_parameters() and changes those parameters, as torch::optim does.
-// With a synchronous step it has returned when step() returns, and step() throws what it throws; of an asynchronous
-// step it runs beside the next round, so what it uses must be left alone until synchronize(), which throws. What it
-// throws ends the run.
+// The function is called once per step, when the gradients are final, in a thread of the runtime.
+// It finds the gradients (unscaled, and clipped) in grad() of Pipeline::optimizer_parameters(), and
+// changes these parameters in place, as torch::optim does. A synchronous step has called it when
+// step() returns, and step() throws what the function throws. An asynchronous step calls it during
+// the next round: do not touch what the function uses until synchronize() has returned, which
+// throws what the function throws. An exception of the function ends the run.
 class Update {
  public:
-  // A rule for all parameters.
+  // Applies one rule to all parameters.
   Update(const AdamW& rule) : Update(UpdateRule(rule)) {}
   Update(const Adam& rule) : Update(UpdateRule(rule)) {}
   Update(const Sgd& rule) : Update(UpdateRule(rule)) {}
   Update(UpdateRule rule) : groups_{{.contains = {}, .rule = rule}} {}
-  // One per group.
+  // Applies a rule to each group.
   Update(std::vector<ParameterGroup> groups) : groups_(std::move(groups)) {}
-  // Anything that can be called without arguments.
+  // Calls a function. It may be anything that can be called without arguments.
   template <typename Function, typename = std::enable_if_t<std::is_invocable_r_v<void, Function&>>>
   Update(Function function) : function_(std::move(function)) {}
 
-  // Empty if there is a function.
+  // Return the groups, which are empty if there is a function, and the function, which is empty if
+  // there are groups.
   [[nodiscard]] const std::vector<ParameterGroup>& groups() const { return groups_; }
   [[nodiscard]] const std::function<void()>& function() const { return function_; }
 
@@ -96,53 +100,63 @@ class Update {
 
 // Options of one step.
 struct StepOptions {
-  // The update runs beside the next round, which uses weights one step older (staleness 1). All steps of a run are
-  // alike: mixing is an error.
+  // The update runs during the next round, which uses weights that are one step older (staleness
+  // 1). All steps of a run must have the same value, which is also that of
+  // PipelineOptions::asynchronous.
   bool asynchronous = false;
-  // Gradients are scaled down to this global L2 norm; 0 switches clipping off. A barrier: all gradients of the step
-  // are there before the first update. A step whose norm is not finite is skipped.
+  // Gradients are scaled down to this global L2 norm; 0 switches clipping by norm off. This is a
+  // barrier: all gradients of the step must be final before the first update. A step whose norm is
+  // not finite is skipped.
   double max_grad_norm = 0.0;
-  // Each element of a gradient is moved into [-max_grad_value, max_grad_value]; 0 switches it off. Not beside
-  // max_grad_norm.
+  // Each element of a gradient is clamped to [-max_grad_value, max_grad_value]; 0 switches this
+  // off. Cannot be combined with max_grad_norm.
   double max_grad_value = 0.0;
-  // A step with an infinite or NaN gradient changes no weight and no moment; StepResult::skipped() tells. Clipping by
-  // norm and loss scaling skip such steps in any case. A barrier, as those are.
+  // A step with an infinite or NaN gradient changes no weight and no moment, and
+  // StepResult::skipped() returns true. With clipping by norm and with loss scaling, such steps are
+  // always skipped. This is a barrier, like clipping by norm.
   bool skip_nonfinite = false;
 };
 
-// Loss scaling, for gradients in fp16, whose small values would become 0: the loss is multiplied by a scale before the
-// backward, and the gradients are divided by it before the update. A step that overflowed is skipped, and the scale
-// shrinks; after `growth_interval` steps without overflow it grows. What crosses the pipeline's ends in a training
-// through autograd is not scaled. Each step is a barrier, as clipping by norm. Asynchronous steps find a new scale one
-// step later, as they find weights. Saved and loaded with the pipeline's state.
+// Loss scaling, for gradients in fp16, in which small values would become 0. The loss is multiplied
+// by a scale before the backward pass, and the gradients are divided by the scale before the
+// update. A step whose gradients overflow is skipped, and the scale is multiplied by
+// `backoff_factor`. After `growth_interval` steps without overflow, it is multiplied by
+// `growth_factor`. Gradients that enter or leave the pipeline in training through autograd are not
+// scaled. Each step is a barrier, as with clipping by norm. An asynchronous run uses a new scale
+// one step later, as it does with new weights. The scale is saved and loaded with the pipeline's
+// state.
 struct LossScaling {
-  double initial_scale = 65536.0;  // above 0
-  double growth_factor = 2.0;      // from 1 on
-  double backoff_factor = 0.5;     // at most 1
-  int growth_interval = 2000;      // steps
+  double initial_scale = 65536.0;  // must be above 0
+  double growth_factor = 2.0;      // must be at least 1
+  double backoff_factor = 0.5;     // must be above 0 and at most 1
+  int growth_interval = 2000;      // in steps
 };
 
-// How the learning rate goes on after the warm-up.
+// The course of the learning rate after the warm-up.
 enum class LearningRateSchedule : std::uint8_t {
-  kConstant,           // it stays at its peak
-  kLinear,             // it falls along a line
-  kCosine,             // it falls as half a cosine
-  kWarmupStableDecay,  // it stays, and falls along a line in the last decay_steps (WSD)
+  kConstant,           // stays at its peak
+  kLinear,             // falls along a line
+  kCosine,             // falls along half a cosine
+  kWarmupStableDecay,  // stays at its peak, then falls along a line in the last decay_steps (WSD)
 };
 
-// A learning rate as a function of the step: it rises linearly to `peak` over the first `warmup_steps`, and then goes
-// on as the schedule says. What falls begins at `peak`, in the first step of the fall, and reaches `minimum` one step
-// behind max_steps, so that the last step trains, too.
+// A learning rate as a function of the step. It rises linearly to `peak` over the first
+// `warmup_steps`, and then follows the schedule. When it falls, it is still `peak` in the first
+// step of the fall, and would reach `minimum` one step after max_steps, so that the last step still
+// trains.
 struct LearningRate {
   LearningRateSchedule schedule = LearningRateSchedule::kConstant;
   double peak = 1e-3;
-  double minimum = 0;  // at most `peak`
+  double minimum = 0;  // must be at most `peak`
   std::int64_t warmup_steps = 0;
-  std::int64_t decay_steps = 0;  // of kWarmupStableDecay; what the warm-up leaves of them
+  // For kWarmupStableDecay: the length of the fall. The fall is shorter if the warm-up leaves fewer
+  // steps.
+  std::int64_t decay_steps = 0;
   std::int64_t max_steps = 1;
 
-  // The learning rate of step `step`, counted from 1; beyond max_steps of a schedule that falls, the minimum. Throws
-  // rp::Error (kUsage) for a step below 1, numbers of steps below 0, and a minimum that is not between 0 and the peak.
+  // Returns the learning rate of step `step`, counted from 1. After max_steps, a schedule that
+  // falls stays at `minimum`. Throws rp::Error (kUsage) for a step below 1, for negative numbers of
+  // steps, and for a minimum that is not between 0 and the peak.
   [[nodiscard]] double at(std::int64_t step) const;
 };
 

@@ -1,29 +1,33 @@
 // roundpipe/recompute.h
-// What a layer may carry from its forward to the recompute of that forward before the backward, as a mixture of experts
-// its routing: data that is dear to compute again, or that must not be decided twice.
+// Carries data from a layer's forward pass to the recompute of this forward pass before the
+// backward pass. It is for data that is expensive to compute again, or that must not be decided
+// twice, such as the routing of a mixture of experts.
 //
-// Called by a layer's forward(), in the thread that runs it. Throws rp::Error (kUsage) anywhere else, but for
-// outputs_are_read().
+// These functions are called by a layer's forward(), in the thread that runs it. Anywhere else they
+// throw rp::Error (kUsage), except outputs_are_read().
 #pragma once
 
 #include "roundpipe/layer.h"
 
 namespace rp {
 
-// Keeps `data` for the recompute of this layer in this microbatch. At most once a forward; the tensors (undefined ones
-// allowed) must not require gradients. Does nothing where no recompute will follow: in an evaluation, in a stage that
-// goes on to the backward at once, and in the recompute itself.
+// Keeps `data` for the recompute of this layer in this microbatch. May be called at most once in a
+// forward(). The tensors, which may be undefined, must not require gradients. Does nothing if no
+// recompute will follow: in an evaluation, in a stage that continues directly with the backward
+// pass, and in the recompute itself.
 void save_for_recompute(const Tensors& data);
 
-// True while forward() runs for the second time.
+// Returns true while forward() runs for the second time.
 [[nodiscard]] bool is_recomputing();
 
-// What the first forward saved. Throws rp::Error if nothing was saved, or this is no recompute.
+// Returns what the first forward() saved. Throws rp::Error if nothing was saved, or outside of a
+// recompute.
 [[nodiscard]] const Tensors& recompute_data();
 
-// False in a recompute that is done for the backward's sake alone: of a stage's last layer, and of every layer where
-// each is recomputed by itself. Then only the shapes and dtypes of what forward() returns count, and the graph behind
-// it, not the values: a product that only they need may be left out. True everywhere else, also outside of a forward().
+// Returns false in a recompute whose output values are not read: that of a stage's last layer, and
+// that of every layer if each is recomputed by itself. Then only the shapes, the dtypes and the
+// autograd graph of the results of forward() matter: a product that only their values need may be
+// left out. Returns true everywhere else, also outside of a forward().
 [[nodiscard]] bool outputs_are_read();
 
 }  // namespace rp

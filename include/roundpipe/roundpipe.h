@@ -1,8 +1,10 @@
 // roundpipe/roundpipe.h
-// Everything a program needs: Session, Model, Pipeline, losses, update rules, errors. Header by header:
-// session.h (roles), layer.h and model.h (description), module.h (torch::nn modules as layers), models.h (Llama and
-// others), trained_parts.h (LoRA), loss.h, value.h (nested arguments), recompute.h (data for the second forward),
-// pipeline.h (rounds and steps), optimizer.h (update rules, schedules), plan.h (stages, times), memory_plan.h, error.h.
+// Includes all headers that a program needs: Session, Model, Pipeline, losses, update rules,
+// errors. They are: session.h (roles), layer.h and model.h (description), module.h (torch::nn
+// modules as layers), models.h (Llama and others), trained_parts.h (LoRA), loss.h, batch.h and
+// value.h (tensors and nested arguments of a call), recompute.h (data for the second forward pass),
+// pipeline.h (rounds and steps), optimizer.h (update rules, schedules), plan.h (stages, times),
+// memory_plan.h, error.h.
 #pragma once
 
 #include "roundpipe/batch.h"

@@ -13,20 +13,23 @@
 
 namespace rp {
 
-// One of: nothing, a tensor (an undefined one is absent), a boolean, an integer, a number, a text, a list, a map. As
-// argument of forward_backward() its tensors are cut into microbatches, and each microbatch's loss gets a value of the
-// same form; all else goes to every microbatch whole.
+// One of these: nothing, a tensor (absent if it is undefined), a boolean, an integer, a number, a
+// text, a list, a map. If it is an argument of forward_backward(), its tensors are cut into
+// microbatches, and the loss of each microbatch receives a value of the same structure. Everything
+// else is passed to every microbatch unchanged.
 //
-//   pipe.forward_backward(inputs, rp::Value::Map{{"labels", labels}, {"smoothing", 0.1}, {"parts", rp::Value::List{a,
-//   b}}});
+//   pipe.forward_backward(inputs, rp::Value::Map{{"labels", labels},
+//                                                 {"smoothing", 0.1},
+//                                                 {"parts", rp::Value::List{a, b}}});
 //
-// The accessors throw rp::Error (kUsage), naming what the value is instead.
+// The accessors throw rp::Error (kUsage), naming the actual kind of the value, if it is of another
+// kind.
 class Value {
  public:
   using List = std::vector<Value>;           // in order
   using Map = std::map<std::string, Value>;  // by name
 
-  // Nothing, and each of the kinds.
+  // Make nothing, or a value of one of the kinds.
   Value() = default;
   Value(at::Tensor tensor) : value_(std::move(tensor)) {}
   Value(bool boolean) : value_(boolean) {}
@@ -37,17 +40,18 @@ class Value {
   Value(std::string text) : value_(std::move(text)) {}
   Value(List list) : value_(std::move(list)) {}
   Value(Map map) : value_(std::move(map)) {}
-  // A list of them.
+  // Makes a list of tensors.
   Value(const Tensors& tensors) : value_(List(tensors.begin(), tensors.end())) {}
 
-  // Which kind it is: is_nothing() (an argument that is left out), is_tensor() (also an absent one), is_list(),
-  // is_map().
+  // Return whether the value is of a kind: is_nothing() (an argument that is left out), is_tensor()
+  // (true also for an absent one), is_list(), is_map().
   [[nodiscard]] bool is_nothing() const { return std::holds_alternative<std::monostate>(value_); }
   [[nodiscard]] bool is_tensor() const { return std::holds_alternative<at::Tensor>(value_); }
   [[nodiscard]] bool is_list() const { return std::holds_alternative<List>(value_); }
   [[nodiscard]] bool is_map() const { return std::holds_alternative<Map>(value_); }
 
-  // What it holds: tensor(), boolean(), integer(), number() (an integer, too), text(), list(), map().
+  // Return the value as one of the kinds: tensor(), boolean(), integer(), number() (an integer,
+  // too), text(), list(), map().
   [[nodiscard]] const at::Tensor& tensor() const;
   [[nodiscard]] bool boolean() const;
   [[nodiscard]] std::int64_t integer() const;
@@ -55,14 +59,15 @@ class Value {
   [[nodiscard]] const std::string& text() const;
   [[nodiscard]] const List& list() const;
   [[nodiscard]] const Map& map() const;
-  // The tensors of a list that has nothing else.
+  // Returns the tensors of a list that contains only tensors.
   [[nodiscard]] Tensors tensors() const;
 
-  // An element of a list, or of a map; naming what there is if it is not there.
+  // Return an element of a list, or of a map. Throw rp::Error (kUsage), naming the elements that
+  // exist, if there is no such element.
   [[nodiscard]] const Value& at(std::size_t index) const;
   [[nodiscard]] const Value& at(const std::string& key) const;
 
-  // For visitors: variant() as a Variant.
+  // For visitors: variant() returns the value as a Variant.
   using Variant = std::variant<std::monostate, at::Tensor, bool, std::int64_t, double, std::string, List, Map>;
   [[nodiscard]] const Variant& variant() const { return value_; }
 

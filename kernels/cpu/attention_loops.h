@@ -1,5 +1,6 @@
 // kernels/cpu/attention_loops.h
-// The loops of layer_kernels.h that attention needs. Included by one source per instruction set (see vector16.h).
+// The loops of layer_kernels.h for attention. Included by one source per instruction set
+// (vector16.h).
 #pragma once
 
 #include "common/check.h"
@@ -39,14 +40,15 @@ void causal_softmax_rows(const CausalSoftmaxRows& a, std::int64_t begin, std::in
   }
 }
 
-// Two rows of bf16, element by element.
+// Stores two rows of bf16 with their elements interleaved.
 RP_INLINE void store_interleaved(Bf16* to, Floats first, Floats second) {
   const Words low = __builtin_convertvector(narrow(first), Words);
   const Words high = __builtin_convertvector(narrow(second), Words);
   *reinterpret_cast<WordsInMemory*>(to) = low | (high << 16);
 }
 
-// Zeros, but for the lanes of the queries `first` to `end` - 1; the first lane is query `query`.
+// Returns the value with all lanes zero except those of the queries `first` to `end` - 1. The first
+// lane is query `query`.
 RP_INLINE Floats masked(Floats value, std::int64_t query, std::int64_t first, std::int64_t end) {
   constexpr Words kIota = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
   const auto lane_of = [query](std::int64_t place) {
@@ -83,7 +85,8 @@ void attention_grad_rows(const AttentionGradRows& a, std::int64_t begin, std::in
   }
 }
 
-// Sixteen rows at a time go through registers, so that whole lines are read and written.
+// Processes sixteen rows at a time through registers, so that whole cache lines are read and
+// written.
 template <typename Word>
 void transpose(const void* from, std::int64_t stride, std::int64_t rows, std::int64_t columns, void* to,
                std::int64_t width, std::int64_t to_stride) {

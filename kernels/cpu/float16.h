@@ -1,6 +1,7 @@
 // kernels/cpu/float16.h
-// The two 16-bit float formats and fp32, as bit patterns. Every conversion to 16 bits rounds to the nearest value, ties
-// to even, keeps denormals, and overflows to infinity: the arithmetic of PyTorch.
+// Converts the two 16-bit float formats from and to fp32, as bit patterns. Every conversion to 16
+// bits rounds to the nearest value, ties to even, keeps denormals, and overflows to infinity, as
+// PyTorch does.
 #pragma once
 
 #include <bit>
@@ -8,7 +9,7 @@
 
 namespace rp {
 
-// bf16 is the upper half of an fp32: exact.
+// Exact: bf16 is the upper half of an fp32.
 inline float float_from_bf16(std::uint16_t bits) { return std::bit_cast<float>(std::uint32_t{bits} << 16); }
 
 // Every NaN becomes the quiet NaN 0x7fc0, as c10::BFloat16 does.
@@ -18,7 +19,8 @@ inline std::uint16_t bf16_from_float(float value) {
   return static_cast<std::uint16_t>((bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16);
 }
 
-// IEEE half precision (1 sign bit, 5 exponent bits, 10 of the fraction): exact. A NaN stays a NaN and becomes quiet.
+// IEEE half precision (1 sign bit, 5 exponent bits, 10 fraction bits). Exact. A NaN stays a NaN and
+// becomes quiet.
 inline float float_from_fp16(std::uint16_t bits) {
   const std::uint32_t sign = (bits & 0x8000U) << 16;
   const std::uint32_t exponent = (bits >> 10) & 0x1fU;
@@ -41,7 +43,7 @@ inline std::uint16_t fp16_from_float(float value) {
   const std::uint32_t magnitude = bits & 0x7fffffffU;
   if (magnitude > 0x7f800000U) return static_cast<std::uint16_t>(sign | 0x7e00U | ((magnitude >> 13) & 0x3ffU));
   if (magnitude >= 0x477ff000U) return static_cast<std::uint16_t>(sign | 0x7c00U);  // 65520 and up: infinity
-  if (magnitude < 0x38800000U) {  // below 2^-14: a denormal. At 0.5 the last bit of an fp32 is 2^-24, so adding rounds.
+  if (magnitude < 0x38800000U) {  // below 2^-14: denormal. At 0.5 the last bit of an fp32 is 2^-24, so adding rounds.
     const float shifted = std::bit_cast<float>(magnitude) + 0.5F;
     return static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(shifted) - 0x3f000000U));
   }

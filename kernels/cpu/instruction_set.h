@@ -1,5 +1,6 @@
 // kernels/cpu/instruction_set.h
-// Chooses among the tables of kernels that are compiled once per instruction set. All give the same bits.
+// Chooses among the tables of kernels that are compiled once per instruction set. All tables
+// compute the same bits.
 #pragma once
 
 #include <array>
@@ -15,11 +16,11 @@ enum class InstructionSet : std::uint8_t {
   kAvx512,  // also AVX-512 F, BW, DQ and VL
 };
 
-// Returns the largest set that this processor has.
+// Returns the largest set that this processor supports.
 [[nodiscard]] InstructionSet best_instruction_set();
 
-// Returns the tables that this processor can run. `tables` has one for each instruction set, in the order of
-// InstructionSet; only the portable one where the compiler's target is not x86-64.
+// Returns the tables that this processor can run. `tables` has one table for each instruction set,
+// in the order of InstructionSet, or only the portable one if the compiler's target is not x86-64.
 template <typename Table, std::size_t kNumTables>
 [[nodiscard]] std::span<const Table* const> usable_of(const std::array<const Table*, kNumTables>& tables) {
   return std::span(tables).first(static_cast<std::size_t>(best_instruction_set()) + 1);

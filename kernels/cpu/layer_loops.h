@@ -1,5 +1,5 @@
 // kernels/cpu/layer_loops.h
-// The loops of layer_kernels.h. Included by one source per instruction set (see vector16.h).
+// The loops of layer_kernels.h. Included by one source per instruction set (vector16.h).
 #pragma once
 
 #include "kernels/cpu/layer_kernels.h"
@@ -10,7 +10,7 @@ namespace {
 
 RP_INLINE float square_root(float x) { return __builtin_sqrtf(x); }
 
-// The normalised value and the factor of a kind of norm.
+// Return the normalised value and the factor of a kind of norm.
 template <NormKind kKind, typename T>
 RP_INLINE Floats norm_value(Floats normal, const T* x) {
   return kKind == NormKind::kRounded ? rounded_to(normal, x) : normal;
@@ -107,8 +107,8 @@ void rotate_rows(const RotateRows& a, std::int64_t begin, std::int64_t end) {
   }
 }
 
-// What an activation makes of a gate: act(gate), its derivative, and both for `up` (zero slope where a value is cut
-// off).
+// The results of an activation for a gate: act(gate) and its derivative, and the same for `up`. A
+// slope is zero where a value is cut off.
 struct Gated {
   Floats value, slope;
   Floats up, up_slope;
@@ -201,7 +201,7 @@ void cross_entropy_rows(const CrossEntropyRows& a, std::int64_t begin, std::int6
       largest_lanes = larger(load(logits + i, n, kNothing, part), largest_lanes);
     });
     const float shift = largest(largest_lanes);
-    // A second sum takes the odd groups: two chains of additions run side by side.
+    // A second sum adds the odd groups, so that two chains of additions run in parallel.
     Floats sums[2] = {};
     for_each_sixteen(0, a.columns, [&](std::int64_t i, std::int64_t n, auto part) {
       sums[(i / kLanes) % 2] += exponential(load(logits + i, n, kNothing, part) - shift);

@@ -1,12 +1,13 @@
 // kernels/cpu/layer_table.h
-// RP_KERNEL_TABLE(name): the table of layer_kernels.h, with the loops as this source compiles them.
+// Defines RP_KERNEL_TABLE(name): the table of layer_kernels.h, with the loops as the including
+// source compiles them.
 #pragma once
 
 #include "common/check.h"
 #include "kernels/cpu/attention_loops.h"
 #include "kernels/cpu/layer_loops.h"
 
-// Calls the instance of a loop for the element type that is only known now.
+// Calls the instance of a loop for an element type that is known only at run time.
 #define RP_DISPATCH(loop, Arguments)                                                           \
   [](DType dtype, const Arguments& arguments, std::int64_t begin, std::int64_t end) {          \
     switch (dtype) {                                                                           \
@@ -16,7 +17,7 @@
     }                                                                                          \
   }
 
-// The same for loops behind a matrix product, which have no fp16.
+// The same for loops that follow a matrix product, which do not support fp16.
 #define RP_DISPATCH_PRODUCT(loop, Arguments)                                                            \
   [](DType dtype, const Arguments& arguments, std::int64_t begin, std::int64_t end) {                   \
     RP_ASSERT(dtype == DType::kBFloat16 || dtype == DType::kFloat32);                                   \

@@ -1,6 +1,6 @@
 // kernels/cpu/update_kernels.h
-// The inner loops behind optimizer/update.h, once per instruction set, all with the same result bit for bit. Internal:
-// only optimizer/update.cc, its tests and benchmarks look in here.
+// The inner loops of optimizer/update.h, one table per instruction set, all with the same results
+// bit for bit. Internal: used only by optimizer/update.cc, its tests and benchmarks.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace rp {
 
-// Elements of a partial sum that are added side by side.
+// The number of partial sums that are added in parallel.
 inline constexpr std::size_t kNumSquareLanes = 16;
 
 // Each function works on the elements [begin, end).
@@ -24,13 +24,13 @@ struct UpdateKernels {
 };
 
 extern const UpdateKernels kPortableUpdateKernels;
-extern const UpdateKernels kAvx2UpdateKernels;  // these two on x86-64 only
-extern const UpdateKernels kAvx512UpdateKernels;
+extern const UpdateKernels kAvx2UpdateKernels;    // x86-64 only
+extern const UpdateKernels kAvx512UpdateKernels;  // x86-64 only
 
-// The fastest table that this processor can run.
+// Returns the fastest table that this processor can run.
 [[nodiscard]] const UpdateKernels& update_kernels();
 
-// All tables that this processor can run, the portable one first.
+// Returns all tables that this processor can run, the portable one first.
 [[nodiscard]] std::span<const UpdateKernels* const> usable_update_kernels();
 
 }  // namespace rp

@@ -1,4 +1,4 @@
-// Compiled with AVX-512 F, BW, DQ and VL switched on; runs only where the processor has them.
+// Compiled with AVX-512 F, BW, DQ and VL enabled; runs only on processors that have them.
 #include <immintrin.h>
 
 #include "kernels/cpu/update_loops.h"
@@ -25,7 +25,7 @@ struct Avx512 {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
   }
 
-  // As bf16_from_float() and fp16_from_float().
+  // The same conversions as bf16_from_float() and fp16_from_float().
   template <DType kDType>
   static __m256i to_16_bits(Floats x) {
     if constexpr (kDType == DType::kFloat16) return _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT);

@@ -1,11 +1,13 @@
 // kernels/cpu/update_loops.h
-// The loops of update_kernels.h, written once over a vector type. Included by one source per instruction set, which
-// gives the vector type V and is compiled with that set switched on; so everything here has internal linkage, and no
-// inline function of another header is called (the linker might keep the copy with the wrong instructions).
+// The loops of update_kernels.h, written once over a vector type. Each including source defines the
+// vector type V and is compiled for one instruction set. So everything here has internal linkage,
+// and no inline function of another header is called (the linker might keep the copy with the wrong
+// instructions).
 //
-// V has:  Floats, kWidth;  all(x);  load<dtype>(array, i);  store<dtype>(array, i, x);  stream<dtype>(array, i, x),
-// which needs an aligned address;  square_root(x);  smaller(x, y), larger(x, y), which give y where one is NaN;
-// Squares, the 16 partial sums of squares;  stream_fence().
+// V has: Floats, kWidth; all(x); load<dtype>(array, i); store<dtype>(array, i, x);
+// stream<dtype>(array, i, x), which needs an aligned address; square_root(x); smaller(x, y) and
+// larger(x, y), which return y if one argument is NaN; Squares, the 16 partial sums of squares;
+// stream_fence().
 #pragma once
 
 #include "common/check.h"
@@ -14,10 +16,12 @@
 namespace rp {
 namespace {
 
-// Elements of one round of the update loop: a line (64 bytes) of each 16-bit array, two lines of each fp32 array.
+// Elements of one iteration of the update loop: a cache line (64 bytes) of each 16-bit array, two
+// lines of each fp32 array.
 constexpr std::size_t kUpdateElements = 32;
-// How far the update loop asks ahead. The hardware's own prefetch stops at the end of every page; with five arrays that
-// is felt: 3 to 10 % of the bandwidth (Zen 5, one and two threads). 256 elements were too few, 768 and 1024 worse.
+// How far ahead the update loop prefetches. The hardware's own prefetcher stops at the end of every
+// page, which with five arrays costs 3 to 10 % of the bandwidth (Zen 5, one and two threads). 256
+// elements were too few; 768 and 1024 were slower.
 constexpr std::size_t kPrefetchElements = 512;
 
 template <typename V, DType kDType>
@@ -30,7 +34,7 @@ typename V::Floats gradient_at(const GroupGradients& gradients, std::size_t i) {
 template <DType kDType>
 constexpr std::size_t kBytes = dtype_bytes(kDType);
 
-// Beyond the end of an array this asks for nothing that exists, which is harmless.
+// An address after the end of an array is harmless, even if it does not exist.
 template <DType kDType>
 void prefetch_update(const void* array, std::size_t i) {
   const std::uintptr_t address = reinterpret_cast<std::uintptr_t>(array) + i * kBytes<kDType>;
@@ -38,7 +42,7 @@ void prefetch_update(const void* array, std::size_t i) {
   if constexpr (kDType == DType::kFloat32) __builtin_prefetch(reinterpret_cast<const void*>(address + 64), 1);
 }
 
-// UpdateStep's coefficients in registers.
+// The coefficients of UpdateStep in registers.
 template <typename V>
 struct Coefficients {
   explicit Coefficients(const UpdateStep& step)
@@ -65,7 +69,7 @@ struct Coefficients {
   bool clips_values, couples_decay, m_from_gradient, nesterov;
 };
 
-// The new value of the parameters `p` from their gradient; the moments are read and written.
+// Returns the new value of the parameters `p` for their gradient, and updates the moments.
 template <typename V, UpdateKind kKind>
 typename V::Floats updated(const GroupState& s, const Coefficients<V>& c, typename V::Floats p, typename V::Floats g,
                            std::size_t at) {
@@ -87,12 +91,12 @@ typename V::Floats updated(const GroupState& s, const Coefficients<V>& c, typena
   return p * c.decay + (c.step_size * m) / denominator;
 }
 
-// What happens to the working copy. Streaming saves reading the lines that are overwritten (2 of 30 bytes per
-// parameter; measured 3 to 6 % of the time) but needs them aligned. Master and moments have just been read: streaming
-// them as well gained nothing.
+// How the working copy is written. Streaming avoids reading the lines that are overwritten (2 of 30
+// bytes per parameter; measured 3 to 6 % of the time) but needs aligned addresses. Master and
+// moments have just been read; streaming them too gained nothing.
 enum class Working : std::uint8_t { kNone, kStore, kStream };
 
-// Updates whole groups of vectors from `i` on; returns the first element that it left out.
+// Updates whole groups of vectors, starting at `i`. Returns the first element that is left.
 template <typename V, UpdateKind kKind, DType kGradient, DType kDType, Working kWorking>
 std::size_t update_vectors(const GroupState& state, const GroupGradients& gradients, const UpdateStep& step,
                            std::size_t i, std::size_t end) {
@@ -152,7 +156,8 @@ std::size_t skip_vectors(const GroupState& state, std::size_t i, std::size_t end
   return i;
 }
 
-// Calls visit(Constant<d>()) for the dtype that is only known now: one of the three that update.h takes.
+// Calls visit(Constant<d>()) for a dtype that is known only at run time: one of the three that
+// update.h accepts.
 template <DType kValue>
 struct Constant {
   static constexpr DType value = kValue;
@@ -166,7 +171,7 @@ std::size_t with_dtype(DType dtype, const Visit& visit) {
   }
 }
 
-// The ranges: whole vectors first, the rest by the scalar kernels.
+// The ranges: first whole vectors, then the rest with the portable kernels.
 
 template <typename V, UpdateKind kKind>
 std::size_t update_kind(const GroupState& state, const GroupGradients& gradients, const UpdateStep& step,

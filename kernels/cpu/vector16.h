@@ -1,9 +1,10 @@
 // kernels/cpu/vector16.h
-// Sixteen fp32 values at once, written with the compiler's vector extension: one AVX-512 register, two of AVX2, four of
-// SSE2, and the same bits on all of them.
+// Computes with sixteen fp32 values at once. It uses the compiler's vector extension (one AVX-512
+// register, two of AVX2, four of SSE2), with the same bits on all of them.
 //
-// Included only by sources that are compiled once per instruction set, so everything here has internal linkage and is
-// inlined, and no inline function of another header is called: the linker might keep the copy of the wrong set.
+// Included only by sources that are compiled once per instruction set. So everything here has
+// internal linkage and is inlined, and no inline function of another header is called: the linker
+// might keep the copy of the wrong set.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,7 @@ constexpr std::int64_t kLanes = 16;
 using Floats = float __attribute__((vector_size(64)));
 using Words = std::uint32_t __attribute__((vector_size(64)));
 using Halves = std::uint16_t __attribute__((vector_size(32)));
-// The same in memory, at any address.
+// The same types in memory, at any address.
 using FloatsInMemory = float __attribute__((vector_size(64), aligned(4), may_alias));
 using WordsInMemory = std::uint32_t __attribute__((vector_size(64), aligned(2), may_alias));
 using WordInMemory = std::uint32_t __attribute__((aligned(2), may_alias));
@@ -49,12 +50,12 @@ RP_INLINE Halves narrow(Floats value) {
 }
 
 #ifdef __AVX512F__
-// gcc warns of the values that the forms without a mask leave undefined.
+// gcc warns about the values that the functions without a mask leave undefined.
 constexpr __mmask16 kAllLanes = 0xffff;
 #endif
 
-// fp16, as the processor's own instructions convert: subnormals in full, to nearest with ties to even; a NaN becomes
-// quiet and keeps the bits that fit.
+// Converts fp16 as the processor's own instructions do: subnormals are kept, rounding is to nearest
+// with ties to even, and a NaN becomes quiet and keeps the bits that fit.
 RP_INLINE Floats widen_fp16(Halves bits) {
 #if defined(__AVX512F__)
   return reinterpret_cast<Floats>(_mm512_maskz_cvtph_ps(kAllLanes, reinterpret_cast<__m256i>(bits)));
@@ -71,7 +72,7 @@ RP_INLINE Floats widen_fp16(Halves bits) {
   const Words word = __builtin_convertvector(bits, Words);
   const Words magnitude = word & 0x7fffU;
   const Words normal = (magnitude << 13) + (112U << 23);
-  // Of a subnormal the bits count units of 2^-24, as the last bits of a number in [0.5, 1) do.
+  // The bits of a subnormal count units of 2^-24, as do the last bits of a number in [0.5, 1).
   const Words subnormal = reinterpret_cast<Words>(reinterpret_cast<Floats>(magnitude | 0x3f000000U) - 0.5F);
   const Words special = (magnitude << 13) | 0x7f800000U | (magnitude > 0x7c00U ? Words{} + 0x400000U : Words{});
   const Words result = magnitude < 0x400U ? subnormal : (magnitude >= 0x7c00U ? special : normal);
@@ -113,7 +114,7 @@ RP_INLINE void store(float* array, Floats value) { *reinterpret_cast<FloatsInMem
 RP_INLINE void store(Bf16* array, Floats value) { *reinterpret_cast<HalvesInMemory*>(array) = narrow(value); }
 RP_INLINE void store(Fp16* array, Floats value) { *reinterpret_cast<HalvesInMemory*>(array) = narrow_fp16(value); }
 
-// What a value becomes when it is stored as T.
+// Return the value as it is after a store as T.
 RP_INLINE Floats rounded_to(Floats value, const float*) { return value; }
 RP_INLINE Floats rounded_to(Floats value, const Bf16*) { return widen(narrow(value)); }
 RP_INLINE Floats rounded_to(Floats value, const Fp16*) { return widen_fp16(narrow_fp16(value)); }
@@ -121,7 +122,8 @@ RP_INLINE Floats rounded_to(Floats value, const Fp16*) { return widen_fp16(narro
 RP_INLINE Floats widen(Halves bits, const Bf16*) { return widen(bits); }
 RP_INLINE Floats widen(Halves bits, const Fp16*) { return widen_fp16(bits); }
 
-// The first `count` lanes from memory, `other` in the rest; `count` is below kLanes.
+// Load or store only the first `count` lanes, where `count` is less than kLanes. A load sets the
+// other lanes to `other`.
 #if defined(__AVX512BW__) && defined(__AVX512VL__)
 RP_INLINE __mmask16 first_lanes(std::int64_t count) { return static_cast<__mmask16>((1U << count) - 1U); }
 RP_INLINE Floats load_some(const float* array, std::int64_t count, float other) {
@@ -160,8 +162,9 @@ RP_INLINE void store_some(T* array, Floats value, std::int64_t count) {
 }
 #endif
 
-// Calls visit(first element, count of elements) for each sixteen elements of [begin, end); `visit` is told whether the
-// group is whole by its third argument, a type, so that the common case has no branches.
+// Calls visit(first element, number of elements, Whole() or Partial()) for each group of sixteen
+// elements of [begin, end). The third argument is a type, so that the common case of a whole group
+// has no branches.
 struct Whole {};
 struct Partial {};
 template <typename Visit>
@@ -187,7 +190,7 @@ RP_INLINE void store(T* array, Floats value, std::int64_t count, Partial) {
   store_some(array, value, count);
 }
 
-// The lanes in order, 0 + 1 + … + 15.
+// Adds the lanes in order, 0 + 1 + … + 15.
 RP_INLINE float sum(Floats value) {
   float total = value[0];
   for (int k = 1; k < kLanes; ++k) total += value[k];
@@ -202,12 +205,13 @@ RP_INLINE float largest(Floats value) {
   return value[1] > value[0] ? value[1] : value[0];
 }
 
-// exp(x) to 2 units in the last place: x = n ln 2 + r, a polynomial of degree 6 in r (the coefficients of Cephes'
-// expf), times 2^n. Below -87.3 (the smallest normal fp32) the result is 0, above 88.3 it stays at exp(88.3).
+// Returns exp(x) to 2 units in the last place: x = n ln 2 + r, a polynomial of degree 6 in r (the
+// coefficients of Cephes' expf), times 2^n. Below -87.3 (the smallest normal fp32) the result is 0,
+// above 88.3 it stays at exp(88.3).
 RP_INLINE Floats exponential(Floats x) {
   const Floats clamped_above = x > 88.3F ? all(88.3F) : x;
   const Floats clamped = clamped_above < -87.3F ? all(-87.3F) : clamped_above;
-  // Adding 1.5 * 2^23 rounds to an integer, which then stands in the low bits.
+  // Adding 1.5 * 2^23 rounds to an integer, which is then stored in the low bits.
   const Floats magic = all(12582912.0F);
   const Floats shifted = clamped * 1.44269504F + magic;
   const Floats n = shifted - magic;

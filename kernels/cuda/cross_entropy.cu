@@ -12,14 +12,15 @@ constexpr unsigned kThreads = 512;
 constexpr unsigned kWarps = kThreads / kWarp;
 constexpr unsigned kThreadsOfSum = 256;
 
-// Of the logits seen so far: the largest one, and the sum of exp(logit - largest). Logits of -infinity add nothing,
-// also while no other was seen; NaN is never the largest, but makes the sum NaN.
+// The largest logit seen so far, and the sum of exp(logit - largest) over them. Logits of -infinity
+// add nothing, even if no other logit has been seen. NaN is never the largest, but it makes the sum
+// NaN.
 struct Exponentials {
   float largest = -INFINITY;
   float total = 0;
 };
 
-// The factor that a sum relative to `largest` needs to be relative to `larger`.
+// Returns the factor that makes a sum relative to `largest` relative to `larger`.
 __device__ inline float rescale(float largest, float larger) {
   return largest == larger ? 1.0F : expf(largest - larger);
 }
@@ -29,7 +30,8 @@ __device__ inline Exponentials both(const Exponentials& a, const Exponentials& b
   return {largest, a.total * rescale(a.largest, largest) + b.total * rescale(b.largest, largest)};
 }
 
-// As block_sum().
+// Combines the values of all threads of a block and returns the result in each, as block_sum()
+// does.
 __device__ inline Exponentials over_block(Exponentials mine) {
   __shared__ float largest_of_warp[kWarps];
   __shared__ float total_of_warp[kWarps];
@@ -39,7 +41,7 @@ __device__ inline Exponentials over_block(Exponentials mine) {
     const float total = __shfl_xor_sync(kAllLanes, mine.total, static_cast<int>(step));
     mine = both(mine, {largest, total});
   }
-  __syncthreads();  // the last row's values are read
+  __syncthreads();  // the previous row's values have been read
   if (threadIdx.x % kWarp == 0) {
     largest_of_warp[threadIdx.x / kWarp] = mine.largest;
     total_of_warp[threadIdx.x / kWarp] = mine.total;
@@ -73,7 +75,7 @@ __device__ inline void zero_row(T* logits, std::int64_t columns) {
   }
 }
 
-// One block a row. The label is the same for all threads of a block, and so is each branch that depends on it.
+// One block per row. The label is the same for all threads of a block, and so is each branch on it.
 template <typename T, bool kAligned>
 __global__ void __launch_bounds__(kThreads) cross_entropy_rows(GpuCrossEntropyRows a, std::int64_t rows) {
   const float divisor = a.divisor == nullptr ? 1.0F : static_cast<float>(*a.divisor);
@@ -87,7 +89,8 @@ __global__ void __launch_bounds__(kThreads) cross_entropy_rows(GpuCrossEntropyRo
       if (a.with_gradient) zero_row<T, kAligned>(logits, a.columns);
       continue;
     }
-    // Before any thread overwrites it: exponentials_of_row() lets no thread go on before all came.
+    // Read before any thread overwrites it: no thread returns from exponentials_of_row() before all
+    // have called it.
     const float at_label = widen(logits[label]);
     const Exponentials sum = exponentials_of_row<T, kAligned>(logits, a.columns);
     if (threadIdx.x == 0) a.losses[row] = logf(sum.total) - (at_label - sum.largest);

@@ -1,14 +1,14 @@
 // kernels/cuda/device.cuh
-// What the kernels are written with: element formats, loads and stores of 16 bytes, sums over a block of threads,
-// launches.
+// The basic functions of the kernels: element formats, loads and stores of 16 bytes, sums over a
+// block of threads.
 //
-// Sources of kernels are CUDA where nvcc compiles them. The tests also compile them as plain C++ over an emulation of
-// blocks and threads (tests/kernels/cuda/emulation.h, included before this), so they use nothing else of CUDA
-// (matrix.cuh adds what products of matrices need).
+// nvcc compiles the sources of kernels as CUDA. The tests also compile them as plain C++ over an
+// emulation of blocks and threads (tests/kernels/cuda/emulation.h, included before this file). So
+// the kernels use no other parts of CUDA (matrix.cuh adds what matrix products need).
 //
-// Compiled with -fmad=false: which products and sums a compiler contracts differs between the instances of a template
-// (whole and partial packs, with and without a fused sum), and results would depend on alignment. Memory is what limits
-// these kernels, not arithmetic.
+// Compiled with -fmad=false. The compiler would otherwise contract different products and sums in
+// different instances of a template (whole and partial packs, with and without a fused sum), and
+// results would depend on alignment. Memory limits the speed of these kernels, not arithmetic.
 #pragma once
 
 #ifdef __CUDACC__
@@ -38,7 +38,7 @@ __device__ inline float widen(float value) { return value; }
 __device__ inline float widen(Bf16 value) { return __uint_as_float(static_cast<std::uint32_t>(value.bits) << 16); }
 __device__ inline float widen(Fp16 value) { return __half2float(__ushort_as_half(value.bits)); }
 
-// To nearest, ties to even.
+// Rounds to nearest, ties to even.
 template <typename T>
 __device__ inline T narrow(float value);
 template <>
@@ -58,17 +58,17 @@ __device__ inline std::uint32_t bits_of(float value) { return __float_as_uint(va
 __device__ inline std::uint32_t bits_of(Bf16 value) { return value.bits; }
 __device__ inline std::uint32_t bits_of(Fp16 value) { return value.bits; }
 
-// What a value becomes when it is stored as T.
+// Returns the value as it is after a store as T.
 template <typename T>
 __device__ inline float rounded(float value) {
   return widen(narrow<T>(value));
 }
 
-// Elements in 16 bytes.
+// The number of elements in 16 bytes.
 template <typename T>
 constexpr int kPack = 16 / static_cast<int>(sizeof(T));
 
-// As many values as one thread loads at once.
+// The values that one thread loads at once.
 template <typename T>
 struct Pack {
   float at[kPack<T>];
@@ -106,8 +106,8 @@ __device__ inline Pack<T> pack_of(uint4 words) {
   return values;
 }
 
-// The next values of an array of which `left` (at least 1) are left; `other` behind its end. kAligned: the address is a
-// multiple of 16 bytes.
+// Loads the next values of an array that has `left` (at least 1) more elements; values after its
+// end are `other`. kAligned: the address is a multiple of 16 bytes.
 template <bool kAligned, typename T>
 __device__ inline Pack<T> load(const T* from, std::int64_t left, float other = 0) {
   if (kAligned && left >= kPack<T>) return pack_of<T>(*reinterpret_cast<const uint4*>(from));
@@ -117,7 +117,8 @@ __device__ inline Pack<T> load(const T* from, std::int64_t left, float other = 0
   return values;
 }
 
-// The same as it is in memory, 0 behind the end: what a thread keeps for later takes half the registers in 16 bits.
+// The same in the format of memory, with 0 after the end. Values that a thread keeps for later need
+// half the registers in 16 bits.
 template <bool kAligned, typename T>
 __device__ inline uint4 load_words(const T* from, std::int64_t left) {
   if (kAligned && left >= kPack<T>) return *reinterpret_cast<const uint4*>(from);
@@ -130,8 +131,9 @@ __device__ inline uint4 load_words(const T* from, std::int64_t left) {
   return {words[0], words[1], words[2], words[3]};
 }
 
-// 16 bytes in one store. Written out, because the compiler joins it with the stores of single elements that a last pack
-// may need, and then stores every pack element by element.
+// Stores 16 bytes at once. Written in assembly, because the compiler would merge the store with the
+// stores of single elements that a last pack may need, and then store every pack element by
+// element.
 __device__ inline void store_words(void* to, uint4 words) {
 #ifdef __CUDACC__
   asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};"
@@ -155,7 +157,7 @@ __device__ inline void store(T* to, std::int64_t left, const Pack<T>& values) {
   }
 }
 
-// kPack<T> values of fp32: one or two times 16 bytes.
+// Loads kPack<T> values of fp32: once or twice 16 bytes.
 template <typename T, bool kAligned>
 __device__ inline Pack<T> load_floats(const float* from, std::int64_t left, float other = 0) {
   Pack<T> values;
@@ -191,7 +193,8 @@ __device__ inline void store_floats(float* to, std::int64_t left, const Pack<T>&
   }
 }
 
-// The sum over the lanes of a warp, given to all of them: pairs of lanes, which all get the same bits.
+// Returns the sum over the lanes of a warp in each of them. Lanes are added in pairs, so that all
+// get the same bits.
 template <typename Value>
 __device__ inline Value warp_sum(Value value) {
 #pragma unroll
@@ -201,13 +204,13 @@ __device__ inline Value warp_sum(Value value) {
   return value;
 }
 
-// The sum over all threads, given to all of them: pairs of lanes, then warps in order. Every thread of the block calls
-// it. REQUIRES: blockDim.x == kThreads.
+// Returns the sum over all threads of the block in each of them: pairs of lanes, then warps in
+// order. Every thread of the block must call it. REQUIRES: blockDim.x == kThreads.
 template <unsigned kThreads, typename Value>
 __device__ inline Value block_sum(Value value) {
   __shared__ Value of_warp[kThreads / kWarp];
   value = warp_sum(value);
-  __syncthreads();  // the last call's sums are read
+  __syncthreads();  // the previous call's sums have been read
   if (threadIdx.x % kWarp == 0) of_warp[threadIdx.x / kWarp] = value;
   __syncthreads();
   Value total = of_warp[0];
@@ -216,7 +219,7 @@ __device__ inline Value block_sum(Value value) {
   return total;
 }
 
-// x / y, rounded up.
+// Returns x / y, rounded up.
 __device__ __host__ constexpr std::int64_t divide_up(std::int64_t x, std::int64_t y) { return (x + y - 1) / y; }
 
 }  // namespace rp::cuda

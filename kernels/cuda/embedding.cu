@@ -11,7 +11,7 @@ namespace {
 constexpr unsigned kThreads = 256;
 constexpr int kBlocks = 4;  // as in rms_norm.cu
 
-// Block (x, y) takes the y-th kThreads packs of the columns of its rows.
+// Block (x, y) processes kThreads packs of the columns of its rows, starting at pack y * kThreads.
 template <typename T>
 __device__ inline std::int64_t first_column() {
   return (std::int64_t{blockIdx.y} * kThreads + threadIdx.x) * kPack<T>;
@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(kThreads) embed_rows(EmbedRows a, std::int64_t
   }
 }
 
-// The block of the first of equal ids does all of them; the others have nothing to do.
+// The block of the first of several equal ids adds the rows of all of them; the others do nothing.
 template <typename T, bool kAligned>
 __global__ void __launch_bounds__(kThreads, kBlocks) embed_grad_rows(EmbedGradRows a, std::int64_t count) {
   const std::int64_t i = first_column<T>();
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks) embed_grad_rows(EmbedGradRo
     const std::int64_t id = a.sorted_ids[first];
     if (first > 0 && a.sorted_ids[first - 1] == id) continue;
     if (id == a.padding_id || id < 0 || id >= a.vocabulary) continue;
-    // With the end known beforehand, rows are loaded while others are added.
+    // Since the end is known beforehand, rows are loaded while others are added.
     std::int64_t end = first + 1;
     while (end < count && a.sorted_ids[end] == id) ++end;
     Pack<T> sum = {};

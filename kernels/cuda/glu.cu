@@ -12,7 +12,7 @@ constexpr unsigned kThreads = 256;
 
 __device__ inline float sigmoid(float x) { return 1.0F / (1.0F + expf(-x)); }
 
-// As in kernels/cpu/layer_loops.h. The activation is the same for all threads.
+// The same as in kernels/cpu/layer_loops.h. The activation is the same for all threads.
 struct Gated {
   float value, slope, up, up_slope;
 };

@@ -24,8 +24,9 @@ __global__ void __launch_bounds__(kThreads) scale_elements(ScaleElements a) {
   }
 }
 
-// GPUs for consumers do 64 operations of fp32 in the time of one of fp64, which would then be slower than the memory:
-// the squares of a pack are added in fp32 where none of them can leave its range, so that nothing but rounding is lost.
+// Consumer GPUs execute 64 fp32 operations in the time of one fp64 operation, which would then be
+// slower than the memory. So the squares of a pack are added in fp32 if none of them can leave its
+// range; then only rounding is lost.
 template <typename T>
 __device__ inline double sum_of_squares(const Pack<T>& values) {
   float largest = 0, squares = 0;
@@ -35,7 +36,7 @@ __device__ inline double sum_of_squares(const Pack<T>& values) {
     squares += values.at[k] * values.at[k];
   }
   if (squares == 0 && largest == 0) return 0;
-  if (largest > 1e-12F && squares < 1e30F) return static_cast<double>(squares);  // false for NaN, too
+  if (largest > 1e-12F && squares < 1e30F) return static_cast<double>(squares);  // also false for NaN
   double exact = 0;
   for (int k = 0; k < kPack<T>; ++k) exact += static_cast<double>(values.at[k]) * static_cast<double>(values.at[k]);
   return exact;

@@ -1,5 +1,6 @@
-// Products of the rows of each expert with its weight, and their gradients, in tiles of 128 x 128. Which rows are whose
-// is read from the GPU's memory: the host only knows how many tiles there can be.
+// Computes products of the rows of each expert with its weight, and their gradients, in tiles of
+// 128 x 128. The assignment of rows to experts is read from GPU memory; the host knows only the
+// maximum number of tiles.
 #include <type_traits>
 
 #include "kernels/cuda/kernels.h"
@@ -17,16 +18,18 @@ namespace {
 
 constexpr unsigned kPlanThreads = 256;
 
-// One block. The experts' first rows, and for each tile of rows its expert and which of the expert's tiles it is.
+// Runs as one block. Writes the first row of each expert, and for each tile of rows its expert and
+// its index among the expert's tiles.
 __global__ void __launch_bounds__(kPlanThreads) plan_expert_rows(ExpertRows a, std::int64_t num_tiles) {
-  __shared__ std::int64_t rows_to[kPlanThreads], tiles_to[kPlanThreads];  // of the experts up to this thread's
-  std::int64_t first_row = 0, first_tile = 0;                             // of these experts
+  __shared__ std::int64_t rows_to[kPlanThreads], tiles_to[kPlanThreads];  // sums over the experts up to this thread's
+  std::int64_t first_row = 0, first_tile = 0;                             // of the present group of experts
   std::int64_t* tiles = a.plan + a.experts + 1;
   if (threadIdx.x == 0) a.plan[0] = 0;
   for (std::int64_t first = 0; first < a.experts; first += kPlanThreads) {
     const std::int64_t expert = first + threadIdx.x;
     const std::int64_t given = expert < a.experts ? a.counts[expert] : 0;
-    // At most a.rows each and together: a wrong number may not lead out of any array.
+    // Each count is limited to a.rows, and so is their sum: a wrong count must not lead out of any
+    // array.
     std::int64_t rows = given < 0 ? 0 : given < a.rows ? given : a.rows;
     rows_to[threadIdx.x] = rows;
     __syncthreads();
@@ -54,42 +57,45 @@ __global__ void __launch_bounds__(kPlanThreads) plan_expert_rows(ExpertRows a, s
     for (std::int64_t i = 0; i < tiles_here; ++i) tiles[tile + i] = expert << 32 | i;
     first_row = bounded(first_row + rows_to[kPlanThreads - 1]);
     first_tile += tiles_to[kPlanThreads - 1];
-    __syncthreads();  // all have read the last experts' sums
+    __syncthreads();  // all threads have read the sums of these experts
   }
   for (std::int64_t i = first_tile + threadIdx.x; i < num_tiles; i += kPlanThreads) tiles[i] = -1;
 }
 
 // The product
 
-constexpr int kTile = models::kRowsOfTile;  // rows and columns of the result that a block has at a time
-constexpr unsigned kThreads = 256;          // 2 x 4 warps, each with 64 x 32 of them
+constexpr int kTile = models::kRowsOfTile;  // rows and columns of the result that a block computes at a time
+constexpr unsigned kThreads = 256;          // 2 x 4 warps, each with 64 x 32 elements of the result
 constexpr int kWarpRows = 64, kWarpColumns = 32;
 constexpr int kStages = 3;
-constexpr int kStepBytes = 64;  // of each row of a tile that a step multiplies
+constexpr int kStepBytes = 64;  // of each row of a tile, multiplied in one step
 constexpr int kChunks = kTile * kStepBytes / 16;
 template <typename T>
 constexpr int kDepth = kStepBytes / static_cast<int>(sizeof(T));
 
-// result[m, n] = sum over k of a(m, k) b(n, k), where an operand is in memory along k or across it.
+// result[m, n] = sum over k of a(m, k) b(n, k). The rows of an operand in memory run along k or
+// across it.
 template <typename T>
 struct Tile {
   const T* a;
   const T* b;
   std::int64_t a_stride, b_stride;
-  std::int64_t first_result;  // of the tile, in the array of results
+  std::int64_t first_result;  // index of the tile's first element in the array of results
   std::int64_t result_stride;
-  int rows, columns, depth;  // left from the tile's first on
+  int rows, columns, depth;  // what is left, counted from the tile's first element
 };
 
-// Where chunk `chunk` of row `row` of an operand's tile is kept: neighbouring rows are shifted against each other, so
-// that 8 rows' chunks of one number are in different banks.
+// Returns the place of chunk `chunk` of row `row` in an operand's tile. Neighbouring rows are
+// shifted against each other, so that in 8 rows the chunks with the same number are in different
+// banks.
 template <typename T, bool kAlongDepth>
 __device__ inline int place_of(int row, int chunk) {
   if constexpr (kAlongDepth) return row * (kStepBytes / 16) + (chunk ^ (row >> 1 & 3));
   return row * (kTile / kPack<T>)+(chunk ^ (row & 7));
 }
 
-// Begins the copy of an operand's next step. `rows` and `columns` of what is in memory are left, at most a tile's.
+// Begins the copy of an operand's next step. `rows` and `columns` are what is left in memory, at
+// most a tile's.
 template <typename T, bool kAligned, bool kAlongDepth>
 __device__ inline void begin_copy_of_tile(uint4* tile, const T* from, std::int64_t stride, int rows, int columns) {
   constexpr int kChunksOfRow = kAlongDepth ? kStepBytes / 16 : kTile / kPack<T>;
@@ -127,12 +133,13 @@ __device__ inline void begin_copy_of_step(Stage& stage, const Tile<T>& tile, int
   copy(Constant<kAlongB>(), stage.b, tile.b, tile.b_stride, tile.columns);
 }
 
-// Sums of one warp: of 4 x 4 products of 16 x 8, as multiply_add() spreads them over the lanes.
+// The sums of one warp: 4 x 4 products of 16 x 8 elements, distributed over the lanes as in
+// multiply_add().
 struct Sums {
   float at[kWarpRows / 16][kWarpColumns / 8][4];
 };
 
-// Where a warp's part of the tile begins.
+// The first row and column of a warp's part of the tile.
 struct Part {
   int row, column;
 };
@@ -173,7 +180,7 @@ __device__ inline float element_of(const uint4* tile, int line, int k) {
   return reinterpret_cast<const float*>(tile + place)[kAlongDepth ? k % 4 : line % 4];
 }
 
-// fp32: no product of fragments has its precision.
+// For fp32: no tensor-core product has its precision.
 template <bool kAlongA, bool kAlongB>
 __device__ inline void add_step_of_floats(Sums& sums, const Stage& stage, Part part) {
   const int lane = static_cast<int>(threadIdx.x % kWarp);
@@ -197,7 +204,7 @@ __device__ inline void add_step_of_floats(Sums& sums, const Stage& stage, Part p
   }
 }
 
-// Two neighbouring results; the second one may be behind the end.
+// Writes two neighbouring results; the second one may be after the end of the row.
 template <typename T, bool kAligned>
 __device__ inline void put(const GroupedProduct& call, std::int64_t at, int columns, float first, float second) {
   if (call.add_to != nullptr) {
@@ -244,14 +251,14 @@ __device__ inline int left_of_tile(std::int64_t all, std::int64_t first) {
   return static_cast<int>(all - first < kTile ? all - first : kTile);
 }
 
-// The tile of a block's turn; without rows where the plan has none.
+// Returns the tile for a block's turn; it has no rows if the plan has no such tile.
 template <typename T, bool kAlongA, bool kAlongB>
 __device__ inline Tile<T> tile_of(const GroupedProduct& call, std::int64_t turn) {
   Tile<T> tile = {};
   const std::int64_t columns = kAlongB ? call.outputs : call.inputs;  // of the result
   const std::int64_t column_tiles = divide_up(columns, kTile), n = turn % column_tiles * kTile;
   const T* weight = static_cast<const T*>(call.weight);
-  if constexpr (kAlongA) {  // rows of the batch
+  if constexpr (kAlongA) {  // the result's rows are rows of the batch
     const std::int64_t entry = call.plan[call.experts + 1 + turn / column_tiles];
     if (entry < 0) return tile;
     const std::int64_t expert = entry >> 32, row = call.plan[expert] + (entry & 0xffffffff) * kTile;
@@ -262,7 +269,7 @@ __device__ inline Tile<T> tile_of(const GroupedProduct& call, std::int64_t turn)
     tile.first_result = row * columns + n;
     tile.rows = left_of_tile(call.plan[expert + 1], row);
     tile.depth = static_cast<int>(depth);
-  } else {  // rows of a weight
+  } else {  // the result's rows are rows of a weight
     const std::int64_t row_tiles = divide_up(call.outputs, kTile), of_weight = turn / column_tiles;
     const std::int64_t expert = of_weight / row_tiles, m = of_weight % row_tiles * kTile, first = call.plan[expert];
     tile.a = static_cast<const T*>(call.rows_in) + first * call.outputs + m;
@@ -279,17 +286,18 @@ __device__ inline Tile<T> tile_of(const GroupedProduct& call, std::int64_t turn)
   return tile;
 }
 
-// kAlongA, kAlongB: whether the depth of the product is along the rows in memory. Both: rows times weight^T. Only a:
-// rows times weight. None: rows^T times rows, the weight's gradient.
+// kAlongA, kAlongB: whether the depth of the product runs along the rows of the operand in memory.
+// Both: rows times weight^T. Only kAlongA: rows times weight. Neither: rows^T times rows, the
+// weight's gradient.
 template <typename T, bool kAligned, bool kAlongA, bool kAlongB>
 __global__ void __launch_bounds__(kThreads, 2) multiply_groups(GroupedProduct call, std::int64_t turns) {
-  __shared__ Stage stages[kStages];  // 48 KiB, all that needs no opt-in: two blocks a multiprocessor
+  __shared__ Stage stages[kStages];  // 48 KiB, the maximum without opt-in; two blocks per multiprocessor
   const int warp = static_cast<int>(threadIdx.x / kWarp);
   const Part part = {warp / 4 * kWarpRows, warp % 4 * kWarpColumns};
   for (std::int64_t turn = blockIdx.x; turn < turns; turn += gridDim.x) {
     const Tile<T> tile = tile_of<T, kAlongA, kAlongB>(call, turn);
     if (tile.rows == 0) continue;
-    const bool has_results = part.row < tile.rows && part.column < tile.columns;  // of all lanes, or of none
+    const bool has_results = part.row < tile.rows && part.column < tile.columns;  // the same for all lanes
     const int steps = (tile.depth + kDepth<T> - 1) / kDepth<T>;
     const auto begin_copy_of = [&](int step) {
       if (step < steps) begin_copy_of_step<T, kAligned, kAlongA, kAlongB>(stages[step % kStages], tile, step);
@@ -299,8 +307,9 @@ __global__ void __launch_bounds__(kThreads, 2) multiply_groups(GroupedProduct ca
     for (int step = 0; step < kStages - 1; ++step) begin_copy_of(step);
     for (int step = 0; step < steps; ++step) {
       wait_for_copies<kStages - 2>();
-      __syncthreads();  // this step is there, for all threads; and all have multiplied the last one, whose place is
-                        // filled next
+      // Afterwards this step's data are visible to all threads, and all have multiplied the
+      // previous step, whose place is filled next.
+      __syncthreads();
       begin_copy_of(step + kStages - 1);
       if (!has_results) continue;
       if constexpr (std::is_same_v<T, float>) {
@@ -310,7 +319,7 @@ __global__ void __launch_bounds__(kThreads, 2) multiply_groups(GroupedProduct ca
       }
     }
     if (has_results) put_sums<T, kAligned>(call, tile, sums, part);
-    __syncthreads();  // all have multiplied the last step
+    __syncthreads();  // all threads have multiplied the last step
   }
 }
 

@@ -1,8 +1,10 @@
 // kernels/cuda/kernels.h
-// The functions of the table in kernels/gpu_kernels.h, which is their manual: arguments, formulae, what may overlap.
+// Declares the functions of the table in kernels/gpu_kernels.h. That file documents them:
+// arguments, formulae, which memory may overlap.
 //
-// Built by nvcc for RP_CUDA_ARCHITECTURES into the archive rp_kernels_cuda, without LibTorch. Whoever links it also
-// links a CUDA runtime, static or shared. Launches go to the device that is current for the calling thread.
+// Built by nvcc for RP_CUDA_ARCHITECTURES into the archive rp_kernels_cuda, without LibTorch. A
+// program that links it also links a CUDA runtime, static or shared. Launches go to the current
+// device of the calling thread.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +13,11 @@
 
 namespace rp::cuda {
 
-// rms_norm.cu: one block of threads a row; a row's second reading comes from the cache.
+// rms_norm.cu: one block of threads per row; the second read of a row comes from the cache.
 void rms_norm(DType dtype, const models::RmsNormRows& call, std::int64_t rows, void* stream);
 void add_rms_norm(DType dtype, const models::AddRmsNormRows& call, std::int64_t rows, void* stream);
-// A block of rows_per_sum() rows keeps its share of the weight's gradient in registers; a second launch adds the
-// shares.
+// A block of rows_per_sum() rows keeps its share of the weight's gradient in registers. A second
+// launch adds the shares.
 void rms_norm_grad(DType dtype, const models::GpuRmsNormGradRows& call, std::int64_t rows, void* stream);
 
 // rotary.cu
@@ -26,7 +28,8 @@ void rotate(DType dtype, const models::RotateRows& call, std::int64_t rows, void
 void glu(DType dtype, const models::Glu& call, std::int64_t count, void* stream);
 void glu_grad(DType dtype, const models::GluGrad& call, std::int64_t count, void* stream);
 
-// cross_entropy.cu: one block a row; the largest logit and the sum of exponentials are found in one reading.
+// cross_entropy.cu: one block per row; one read finds the largest logit and the sum of
+// exponentials.
 void cross_entropy(DType dtype, const models::GpuCrossEntropyRows& call, std::int64_t rows, void* stream);
 void sum_losses(const models::LossSum& call, void* stream);
 
@@ -38,17 +41,19 @@ void round_gradient(DType dtype, const models::RoundGradient& call, void* stream
 void embed(DType dtype, const models::EmbedRows& call, std::int64_t count, void* stream);
 void embed_grad(DType dtype, const models::EmbedGradRows& call, std::int64_t count, void* stream);
 
-// grouped_product.cu: a block makes 128 x 128 results at a time, of one expert; which one is read on the GPU.
+// grouped_product.cu: a block computes 128 x 128 results of one expert at a time; the expert is
+// read on the GPU.
 void plan_experts(const models::ExpertRows& call, void* stream);
 void grouped_linear(DType dtype, const models::GroupedProduct& call, void* stream);
 void grouped_linear_grad(DType dtype, const models::GroupedProduct& call, void* stream);
 void grouped_weight_grad(DType dtype, const models::GroupedProduct& call, void* stream);
 
-// timing.cu: adds the time of the GPU's clock, in ns, to a number in its memory; or takes it away (sign -1).
+// timing.cu: adds the time of the GPU's clock, in ns, to a number in its memory, or subtracts it
+// (sign -1).
 void add_time(std::int64_t* total, int sign, void* stream);
 
-// All that models/layers/ops.h uses. `current_stream` is empty: the plug-in, which knows LibTorch's streams, copies the
-// table and sets it.
+// Returns all functions that models/layers/ops.h uses. `current_stream` is null: the plug-in, which
+// knows LibTorch's streams, copies the table and sets it.
 [[nodiscard]] const models::GpuKernels& kernel_table();
 
 }  // namespace rp::cuda

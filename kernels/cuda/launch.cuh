@@ -1,5 +1,6 @@
 // kernels/cuda/launch.cuh
-// The host's side of a kernel: the choice of a template's instance, and the launch with its check.
+// The host's side of a kernel: selects the instance of a template, launches it and checks the
+// launch.
 #pragma once
 
 #include <algorithm>
@@ -14,15 +15,15 @@
 
 namespace rp::cuda {
 
-// Blocks of threads. A kernel goes over its rows (or parts of an array) in strides of gridDim.x, so that any number of
-// them fits; blocks.y is at most 65535.
+// The number of blocks and threads of a launch. A kernel processes its rows (or parts of an array)
+// in strides of gridDim.x, so any number of them fits; blocks_y is at most 65535.
 struct Grid {
   std::int64_t blocks = 0;
   unsigned threads = 0;
   std::int64_t blocks_y = 1;
 };
 
-constexpr std::int64_t kMaxBlocks = std::int64_t{1} << 30;  // of 2^31 - 1 that a grid may have
+constexpr std::int64_t kMaxBlocks = std::int64_t{1} << 30;  // a grid may have 2^31 - 1
 constexpr std::int64_t kMaxBlocksY = 65535;
 
 [[noreturn]] inline void refuse_launch(const char* name, const Grid& grid, const char* why, const char* remedy) {
@@ -47,11 +48,12 @@ inline const char* remedy_for(cudaError_t error) {
     case cudaErrorInsufficientDriver:
       return "the driver is older than the CUDA toolkit of the build: update the driver";
     default:
-      return "CUDA may tell here of an earlier call: with CUDA_LAUNCH_BLOCKING=1 the error comes where it belongs";
+      return "CUDA may report an error of an earlier call here: with CUDA_LAUNCH_BLOCKING=1 the error comes at its "
+             "call";
   }
 }
 
-// Enqueues the kernel; no blocks, no launch. Throws rp::Error (kNoResource) if CUDA refuses.
+// Enqueues the kernel, unless there are no blocks. Throws rp::Error (kNoResource) if CUDA refuses.
 template <typename... Parameters, typename... Arguments>
 void launch(const char* name, void (*kernel)(Parameters...), Grid grid, void* stream, const Arguments&... arguments) {
   if (grid.blocks <= 0 || grid.blocks_y <= 0) return;
@@ -62,7 +64,7 @@ void launch(const char* name, void (*kernel)(Parameters...), Grid grid, void* st
   config.stream = static_cast<cudaStream_t>(stream);
   const cudaError_t result = cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...);
   if (result == cudaSuccess) return;
-  (void)cudaGetLastError();  // or a later call would report it again
+  (void)cudaGetLastError();  // otherwise a later call would report it again
   refuse_launch(name, grid, cudaGetErrorString(result), remedy_for(result));
 }
 #else
@@ -73,7 +75,8 @@ void launch(const char* name, void (*kernel)(Parameters...), Grid grid, void*, c
 }
 #endif
 
-// Calls run(T{}) for the element type T of a call, whose dtype is one of the three that kernels take.
+// Calls run(T{}) for the element type T of a call, whose dtype is one of the three that kernels
+// accept.
 template <typename Run>
 void with_element(DType dtype, const Run& run) {
   switch (dtype) {
@@ -81,7 +84,8 @@ void with_element(DType dtype, const Run& run) {
     case DType::kFloat16: return run(Fp16{});
     default: break;
   }
-  // RP_ASSERT by hand: nvcc would put this tree's place into the program for __FILE__.
+  // Written out instead of RP_ASSERT, because nvcc would put the path of this source tree into the
+  // program for __FILE__.
   if (dtype != DType::kFloat32) fail_assertion("dtype == DType::kFloat32", "kernels/cuda/launch.cuh", __LINE__);
   run(float{});
 }
@@ -97,13 +101,13 @@ void with_condition(bool condition, const Run& run) {
   condition ? run(Constant<true>()) : run(Constant<false>());
 }
 
-// Whether all addresses (null counts) are multiples of 16 bytes.
+// Returns true if all addresses are multiples of 16 bytes. Null addresses are.
 inline bool are_aligned(std::initializer_list<const void*> addresses) {
   return std::all_of(addresses.begin(), addresses.end(),
                      [](const void* address) { return reinterpret_cast<std::uintptr_t>(address) % 16 == 0; });
 }
 
-// Whether rows of this many elements of type T behind an aligned address are all aligned.
+// Returns true if rows of this many elements of type T are all aligned when the first one is.
 template <typename T>
 constexpr bool rows_are_aligned(std::int64_t columns) {
   return columns % kPack<T> == 0;

@@ -1,7 +1,7 @@
 // kernels/cuda/matrix.cuh
-// What products of matrices are made of on compute capability 8.0 and later: copies into shared memory that a thread
-// does not wait for, fragments of matrices spread over the lanes of a warp, and their product. The emulation does what
-// the PTX ISA says of each (cp.async, ldmatrix, mma.m16n8k16).
+// Building blocks of matrix products on compute capability 8.0 and later: asynchronous copies into
+// shared memory, fragments of matrices spread over the lanes of a warp, and their product. The
+// emulation follows the PTX ISA for each (cp.async, ldmatrix, mma.m16n8k16).
 #pragma once
 
 #include <type_traits>
@@ -10,8 +10,8 @@
 
 namespace rp::cuda {
 
-// Begins the copy of 16 bytes into shared memory, both addresses multiples of 16; zeros if not `is_there`: then nothing
-// is read.
+// Begins the copy of 16 bytes into shared memory. Both addresses are multiples of 16. If not
+// `is_there`, nothing is read and zeros are written.
 __device__ inline void begin_copy(uint4* to_shared, const void* from, bool is_there) {
 #ifdef __CUDACC__
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
@@ -24,7 +24,7 @@ __device__ inline void begin_copy(uint4* to_shared, const void* from, bool is_th
 #endif
 }
 
-// Ends a group of the calling thread's copies, an empty one too.
+// Ends a group of the calling thread's copies. The group may be empty.
 __device__ inline void end_copy_group() {
 #ifdef __CUDACC__
   asm volatile("cp.async.commit_group;" ::: "memory");
@@ -33,7 +33,7 @@ __device__ inline void end_copy_group() {
 #endif
 }
 
-// Waits until only the last `kGroups` of the calling thread's groups are under way.
+// Waits until at most the last `kGroups` of the calling thread's groups are incomplete.
 template <int kGroups>
 __device__ inline void wait_for_copies() {
 #ifdef __CUDACC__
@@ -43,8 +43,9 @@ __device__ inline void wait_for_copies() {
 #endif
 }
 
-// Four matrices of 8 x 8 16-bit elements: matrix i has its rows, of 16 bytes each, where lanes 8 i to 8 i + 7 say. A
-// lane gets of each the elements 2 (lane % 4) and the next one of row lane / 4; kTransposed: of column lane / 4.
+// Loads four matrices of 8 x 8 16-bit elements. The rows of matrix i, of 16 bytes each, are at the
+// addresses that lanes 8 i to 8 i + 7 pass. Of each matrix a lane gets the elements 2 (lane % 4)
+// and the next of row lane / 4, or, if kTransposed, of column lane / 4.
 template <bool kTransposed>
 __device__ inline void load_matrices(std::uint32_t (&to)[4], const uint4* row_in_shared) {
 #ifdef __CUDACC__
@@ -65,9 +66,11 @@ __device__ inline void load_matrices(std::uint32_t (&to)[4], const uint4* row_in
 #endif
 }
 
-// c += a b in fp32: c is 16 x 8, a 16 x 16, b 16 x 8. Of lane 4 g + t: c[0], c[1] are row g, columns 2 t, 2 t + 1;
-// c[2], c[3] the same of row g + 8. a: rows g and g + 8 of columns 2 t, 2 t + 1, then of 2 t + 8, 2 t + 9. b: column g
-// of rows 2 t, 2 t + 1, then of 2 t + 8, 2 t + 9.
+// c += a b in fp32, where c is 16 x 8, a is 16 x 16 and b is 16 x 8. Lane 4 g + t has these
+// elements:
+// - c[0], c[1]: row g, columns 2 t, 2 t + 1; c[2], c[3]: the same columns of row g + 8;
+// - a: rows g and g + 8 of columns 2 t, 2 t + 1, then of columns 2 t + 8, 2 t + 9;
+// - b: column g of rows 2 t, 2 t + 1, then of rows 2 t + 8, 2 t + 9.
 template <typename T>
 __device__ inline void multiply_add(float (&c)[4], const std::uint32_t (&a)[4], const std::uint32_t* b) {
 #ifdef __CUDACC__

@@ -10,11 +10,13 @@ using models::RmsNormRows;
 namespace {
 
 constexpr unsigned kThreads = 256;
-// Blocks that a multiprocessor holds at least: registers for that many, or ptxas saves a few more and spills.
+// The minimum number of blocks per multiprocessor. It allows registers for that many; otherwise
+// ptxas would save a few more registers and spill.
 constexpr int kBlocks = 4;
 
-// How a kind of norm applies its weight: the same for all threads, so a branch costs nothing beside the memory. Made on
-// the host, so that it stays among the kernel's arguments and takes no registers.
+// How a kind of norm applies its weight. It is the same for all threads, so a branch costs nothing
+// compared with memory accesses. Constructed on the host, so that it stays among the kernel's
+// arguments and needs no registers.
 struct NormFormula {
   explicit NormFormula(NormKind kind)
       : rounds(kind == NormKind::kRounded), offset(kind == NormKind::kOffset ? 1.0F : 0.0F) {}
@@ -32,7 +34,7 @@ template <typename T, bool kAligned, bool kAdd>
 __global__ void __launch_bounds__(kThreads, kBlocks)
     rms_norm_rows(AddRmsNormRows a, std::int64_t rows, NormFormula formula) {
   const T* weight = static_cast<const T*>(a.weight);
-  // What is normalised: x itself, or the sum, which the thread that wrote it reads again.
+  // The input of the norm: x itself, or the sum, which is read again by the thread that wrote it.
   const T* normalised = static_cast<const T*>(kAdd ? a.sum : a.x);
   for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const std::int64_t first = row * a.columns;
@@ -63,8 +65,9 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   }
 }
 
-// The gradient's blocks have a thread for each pack of a row: by powers of two, so that 64 registers a thread, which is
-// what blocks of kMaxThreads can have, leave 1024 threads to a multiprocessor whatever their size is.
+// The gradient's blocks have one thread for each pack of a row, rounded to a power of two. With 64
+// registers per thread, the maximum for blocks of kMaxThreads, 1024 threads fit on a multiprocessor
+// for any size of block.
 constexpr unsigned kMinThreads = 128, kMaxThreads = 1024;
 
 template <typename T>
@@ -74,7 +77,7 @@ unsigned threads_of_row(std::int64_t columns) {
   return threads;
 }
 
-// One thread's pack of a row, as it is in memory.
+// One thread's pack of a row, in the format of memory.
 struct RowWords {
   uint4 x, grad_y, grad_sum;
   float rstd;
@@ -93,7 +96,7 @@ __device__ inline RowWords load_row(const GpuRmsNormGradRows& a, std::int64_t ro
   return words;
 }
 
-// sum + the terms of a pack.
+// Returns sum + the terms of a pack.
 template <typename T>
 __device__ inline float add_products(float sum, uint4 x_words, uint4 grad_words, uint4 weight_words, float rstd,
                                      const NormFormula& formula) {
@@ -103,20 +106,22 @@ __device__ inline float add_products(float sum, uint4 x_words, uint4 grad_words,
   return sum;
 }
 
-// Block (x, y) takes the rows of partial sum x, and of each row the y-th blockDim.x packs, one a thread, which stay in
-// registers from the row's sum to its gradient. Where a row has more packs, each block forms the row's sum of all of
-// them. The next row is loaded before the threads wait for each other's sums, so that there is always one under way.
-// The formula's rounding is a matter of the instance: a choice at run time would take the last registers.
+// Block (x, y) processes the rows of partial sum x, and of each row blockDim.x packs, starting at
+// pack y * blockDim.x. Each thread has one pack, which stays in registers from the row's sum to its
+// gradient. If a row has more packs, each block computes the row's sum over all of them. The next
+// row is loaded before the threads wait for each other's sums, so that a load is always in
+// progress. The formula's rounding is a template parameter, because a choice at run time would need
+// the last registers.
 template <typename T, bool kAligned, bool kAdd, bool kRounds>
 __global__ void __launch_bounds__(kMaxThreads)
     rms_norm_grad_rows(GpuRmsNormGradRows a, std::int64_t rows, std::int64_t rows_per_sum, NormFormula formula) {
-  __shared__ float of_warp[2][kMaxThreads / kWarp];  // of even and odd rows: one barrier each is enough
+  __shared__ float of_warp[2][kMaxThreads / kWarp];  // for even and odd rows, so that one barrier per row is enough
   unsigned parity = 0;
   const unsigned lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   const std::int64_t step = std::int64_t{blockDim.x} * kPack<T>;
   const std::int64_t first = std::int64_t{threadIdx.x} * kPack<T>, column = blockIdx.y * step + first;
   const bool has_columns = column < a.columns;
-  // Rows are multiples of a pack where they are aligned.
+  // Aligned rows are multiples of a pack.
   const std::int64_t left = !has_columns ? 0 : kAligned ? kPack<T> : a.columns - column;
   const T* all_weights = static_cast<const T*>(a.weight);
   const uint4 weight_words = has_columns ? load_words<kAligned>(all_weights + column, left) : uint4{};
@@ -163,7 +168,8 @@ __global__ void __launch_bounds__(kMaxThreads)
   }
 }
 
-// total[c] = the sum of partial_sums[.][c]. A block takes kWarp columns; warp w adds the partial sums w, w + 16, …
+// total[c] = the sum of partial_sums[.][c]. A block processes kWarp columns; warp w adds the
+// partial sums w, w + 16, …
 constexpr unsigned kSumThreads = 512, kSumWarps = kSumThreads / kWarp;
 __global__ void __launch_bounds__(kSumThreads)
     add_row_sums(const float* partial_sums, float* total, std::int64_t num_sums, std::int64_t columns) {
@@ -177,7 +183,7 @@ __global__ void __launch_bounds__(kSumThreads)
 #pragma unroll 8
       for (std::int64_t i = warp; i < num_sums; i += kSumWarps) sum += partial_sums[i * columns + column];
     }
-    __syncthreads();  // the last columns' sums are read
+    __syncthreads();  // the sums of the previous columns have been read
     of_warp[warp][lane] = sum;
     __syncthreads();
     if (warp > 0 || column >= columns) continue;
@@ -216,7 +222,7 @@ void launch_rms_norm_grad(DType dtype, const GpuRmsNormGradRows& call, std::int6
       });
     });
   });
-  // Without rows the total is 0, and is written.
+  // Without rows the total is 0 and is still written.
   launch("add_row_sums", add_row_sums, {.blocks = divide_up(call.columns, kWarp), .threads = kSumThreads}, stream,
          call.partial_sums, call.grad_weight, num_sums, call.columns);
 }

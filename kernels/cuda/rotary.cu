@@ -9,7 +9,7 @@ using models::RotateRows;
 namespace {
 
 constexpr unsigned kThreads = 256;
-constexpr std::int64_t kMaxItems = std::int64_t{1} << 31;  // packs of half a row: they are counted in 32 bits
+constexpr std::int64_t kMaxItems = std::int64_t{1} << 31;  // packs of half a row, which are counted in 32 bits
 
 template <typename T>
 __global__ void __launch_bounds__(kThreads) fill_table(RotaryAngles a) {
@@ -22,11 +22,12 @@ __global__ void __launch_bounds__(kThreads) fill_table(RotaryAngles a) {
   }
 }
 
-// One block a row; its threads go over the packs of the first halves of its heads. kAligned: each half is, too.
+// One block per row; its threads process the packs of the first halves of its heads. kAligned: each
+// half is aligned too.
 template <typename T, bool kAligned>
 __global__ void __launch_bounds__(kThreads) rotate_rows(RotateRows a, std::int64_t rows) {
   const std::int64_t half = a.head_size / 2;
-  // 32 bits: a division of 64 takes a hundred instructions.
+  // 32 bits, because a 64-bit division needs a hundred instructions.
   const auto packs = static_cast<unsigned>(divide_up(half, kPack<T>));  // of a half
   const auto items = static_cast<unsigned>(a.heads) * packs;
   const float direction = a.back ? -1.0F : 1.0F;

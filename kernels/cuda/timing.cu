@@ -5,7 +5,8 @@ namespace rp::cuda {
 
 namespace {
 
-// The GPU's clock of ns, the same for all its streams; its steps may be as long as a microsecond.
+// Reads the GPU's clock in ns, which all its streams share. Its resolution may be as coarse as a
+// microsecond.
 __global__ void add_timer(std::int64_t* total, std::int64_t sign) {
   std::uint64_t now = 0;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));

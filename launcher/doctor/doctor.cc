@@ -19,7 +19,7 @@ namespace rp {
 namespace {
 
 constexpr const char* kProbe = "rp-probe";
-constexpr double kProbeSeconds = 60;  // for its start, its memory and one measurement
+constexpr double kProbeSeconds = 60;  // limit for the start of a probe, its allocations and one measurement
 
 cxxopts::Options make_parser() {
   return option_parser("rp-launch doctor",
@@ -36,7 +36,7 @@ std::string today() {
   return text.data();
 }
 
-// Each once: a probe measures a card, whatever the number of workers on it.
+// Removes repeated GPUs: a card is measured once, however many workers it is to have.
 std::vector<Gpu> without_repeats(const std::vector<Gpu>& gpus) {
   std::vector<Gpu> once;
   for (const Gpu& gpu : gpus) {
@@ -52,7 +52,7 @@ void measure(const std::vector<Gpu>& gpus, const std::filesystem::path& own_dire
   const std::filesystem::path probe = own_directory / kProbe;
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(probe, ignored)) {
-    report.unmeasured = cat(kProbe, " is not beside rp-launch; it comes with a build that has the CUDA toolkit");
+    report.unmeasured = cat(kProbe, " is not next to rp-launch; it comes with a build that has the CUDA toolkit");
     return;
   }
   std::vector<int> node_of_gpu;
@@ -61,7 +61,8 @@ void measure(const std::vector<Gpu>& gpus, const std::filesystem::path& own_dire
       measure_bandwidths(probe, gpus, place_beside_gpus(report.nodes, node_of_gpu), kProbeSeconds, with_products);
 }
 
-// Of the GPUs that were asked for; keeps what is to be known about their choice. Throws rp::Error as choose_gpus().
+// Returns the requested GPUs, or all that are visible. Adds notes about the choice to the report.
+// Throws rp::Error as choose_gpus() does.
 std::vector<Gpu> chosen_gpus(const std::optional<GpuRequest>& asked, DoctorReport& report) {
   const CudaVariables variables = CudaVariables::of_this_process();
   const GpuRequest all{.asked = "the visible GPUs"};

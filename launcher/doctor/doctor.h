@@ -1,5 +1,6 @@
 // launcher/doctor/doctor.h
-// `rp-launch doctor`: looks at the machine's GPUs, cores and limits, measures, and says what is wrong. docs/doctor.md.
+// Implements `rp-launch doctor`: inspects the machine's GPUs, cores and limits, measures the GPUs,
+// and reports what is wrong: docs/doctor.md.
 #pragma once
 
 #include <filesystem>
@@ -13,19 +14,20 @@
 namespace rp {
 
 struct DoctorOptions {
-  std::optional<GpuRequest> gpus{};  // those to look at; default: all that are visible
+  std::optional<GpuRequest> gpus{};  // the GPUs to measure; default: all that are visible
   bool json = false;
-  std::filesystem::path profile{};  // where to write what was measured; empty: nowhere
+  std::filesystem::path profile{};  // file to which the measured profile is written; empty: none
   bool help = false;
 };
 
-// The table of all options, as launch_option_specs().
+// The table of all options, from which the parser and --help are derived.
 [[nodiscard]] const std::vector<OptionSpec>& doctor_option_specs();
-// `arguments`: all after "doctor". Throws rp::Error (kUsage).
+// `arguments`: everything after "doctor". Throws rp::Error (kUsage).
 [[nodiscard]] DoctorOptions parse_doctor_options(const std::vector<std::string>& arguments);
 
-// Prints the report and returns the exit code of the output. Throws rp::Error: after the report, if GPUs that were
-// asked for are missing; kOutputFailed if the profile cannot be written; and as measured_profile().
+// Prints the report and returns 0, or the exit code for output that cannot be written. Throws
+// rp::Error: after the report, if requested GPUs are missing; kOutputFailed if the profile cannot
+// be written; and the errors of measured_profile().
 [[nodiscard]] int run_doctor(const DoctorOptions& options, const std::filesystem::path& own_directory,
                              const std::string& library_path);
 

@@ -13,7 +13,7 @@ namespace rp {
 namespace {
 
 constexpr double kSlowRegistration = 0.5;  // s/GiB; 0.1 is usual
-constexpr int kCudaMajor = 13;             // of the LibTorch that this project builds with
+constexpr int kCudaMajor = 13;             // CUDA version of the LibTorch that this project builds with
 
 std::string link_text(const PcieLink& link) {
   if (link.generation == 0 && link.width == 0) return "?";
@@ -73,7 +73,7 @@ void add_driver_advice(const DoctorReport& report, std::vector<Advice>& list) {
   }
 }
 
-// What a driver lets a GPU do, as far as runs depend on it.
+// Adds advice on those capabilities of GPU and driver that runs depend on.
 void add_attribute_advice(const GpuBandwidth& measured, std::vector<Advice>& list) {
   if (!measured.alone) return;
   const ProbeFigures& figures = *measured.alone;
@@ -163,7 +163,7 @@ std::string attribute_text(const std::vector<GpuBandwidth>& bandwidths) {
   return is_any ? cat("\nwhat the driver does for each\n", table.text()) : "";
 }
 
-// Nothing where it was not asked for.
+// Returns the table of products; empty if they were not requested.
 std::string product_text(const std::vector<GpuBandwidth>& bandwidths) {
   TextTable table({"GPU", "bf16", "fp16", "fp16, fp16 sums", "tf32", "own memory, GB/s", ""});
   bool is_asked = false;

@@ -1,5 +1,6 @@
 // launcher/doctor/doctor_report.h
-// What `rp-launch doctor` found, as text or JSON, with what is wrong and how to mend it. Keys: docs/doctor.md.
+// Formats the findings of `rp-launch doctor` as text or JSON, with the problems and their remedies.
+// Keys: docs/doctor.md.
 #pragma once
 
 #include <string>
@@ -15,20 +16,21 @@ namespace rp {
 struct Advice {
   std::string about{};
   std::string text{};
-  bool is_problem = false;  // else good to know
+  bool is_problem = false;  // false: for information
 };
 
 struct DoctorReport {
   GpuSystem system{};
-  std::string plugin{};  // its file; empty: this build has none
+  std::string plugin{};  // path of the CUDA plug-in; empty: this build has none
   std::vector<NumaNode> nodes{};
   std::vector<LimitLine> limits{};
   std::vector<GpuBandwidth> bandwidths{};
-  std::string unmeasured{};         // why there are no bandwidths; empty where there are
-  std::vector<Advice> variables{};  // on CUDA's own variables
+  std::string unmeasured{};         // why there are no bandwidths; empty if there are
+  std::vector<Advice> variables{};  // advice on CUDA's own environment variables
 };
 
-// Problems first. Nothing about GPUs on a machine without them: that it has none is in the report itself.
+// Derives the advice from the report, problems first. On a machine without GPUs it contains nothing
+// about them: the report itself states that there are none.
 [[nodiscard]] std::vector<Advice> advice_on(const DoctorReport& report);
 
 [[nodiscard]] std::string doctor_text(const DoctorReport& report);

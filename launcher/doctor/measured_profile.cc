@@ -11,7 +11,7 @@ namespace rp {
 
 namespace {
 
-// The words of a name in small letters: "nvidia", "a100", "sxm4", "80gb".
+// Returns the words of a name in lower case: "nvidia", "a100", "sxm4", "80gb".
 std::vector<std::string> words_of(const std::string& name) {
   std::vector<std::string> words{""};
   for (const char c : name) {
@@ -22,7 +22,8 @@ std::vector<std::string> words_of(const std::string& name) {
   return words;
 }
 
-// Whether it is a word of the name, or two that follow each other: "RTX 4090".
+// Returns true if the profile's name is a word, or two consecutive words, of the GPU's name: "RTX
+// 4090".
 bool is_named(const std::vector<std::string>& words, const std::string& profile) {
   for (std::size_t i = 0; i < words.size(); ++i) {
     if (words[i] == profile || (i > 0 && words[i - 1] + words[i] == profile)) return true;
@@ -37,7 +38,7 @@ std::string profile_of_capability(int capability) {
   return capability >= 86 ? "rtx3090" : "a100";
 }
 
-// GPUs of one name; throws for others.
+// Returns the GPUs that were measured. Throws if there are none, or if their names differ.
 std::vector<GpuBandwidth> measured_ones(const std::vector<GpuBandwidth>& bandwidths) {
   std::vector<GpuBandwidth> measured;
   for (const GpuBandwidth& gpu : bandwidths) {
@@ -115,8 +116,8 @@ std::string measured_profile(const std::vector<GpuBandwidth>& bandwidths, const 
   set("device_to_host", &GpuProfile::device_to_host_gbs, least(&ProbeFigures::device_to_host_gbs), "measured");
   set("both_directions", &GpuProfile::both_directions_gbs, least(&ProbeFigures::both_directions_gbs), "measured");
   set("copy_latency", &GpuProfile::copy_latency_us, latency_us, "measured");
-  // What is reckoned with is the product of peak and efficiency; where the peak is another card's and too low, it is
-  // what was measured.
+  // The planner uses the product of peak and efficiency. If the peak, which is another card's, is
+  // below the measured value, the measured value becomes the peak.
   const auto set_part = [&](const char* peak_key, double GpuProfile::*peak, const char* part_key,
                             double GpuProfile::*part, double value, const char* how) {
     if (value > file.profile.*peak) set(peak_key, peak, value, how);

@@ -1,5 +1,6 @@
 // launcher/doctor/measured_profile.h
-// A GPU profile for rp-plan of what was measured on this machine. Format: docs/formats/gpu_profile.md.
+// Converts the measurements of this machine to a GPU profile for rp-plan. Format:
+// docs/formats/gpu_profile.md.
 #pragma once
 
 #include <string>
@@ -9,17 +10,19 @@
 
 namespace rp {
 
-// Takes of each measured figure the worst value of these GPUs, each measured alone on its link. What was not measured
-// is taken from the profile that comes with the program and is nearest by the GPU's name, else by its compute
-// capability; its source says so. `when`: the date. Throws rp::Error: kNoResource if no GPU was measured, kUsage if
-// GPUs of different names were.
+// Returns the text of the profile. Each measured figure is the worst of the values of these GPUs,
+// measured with only one GPU active at a time. Figures that were not measured come from the
+// built-in profile whose name is nearest to that of the GPU, or else from the one with the nearest
+// compute capability; their source says so. `when`: the date. Throws rp::Error: kNoResource if no
+// GPU was measured, kUsage if the measured GPUs have different names.
 [[nodiscard]] std::string measured_profile(const std::vector<GpuBandwidth>& bandwidths, const std::string& driver,
                                            const std::string& when);
 
-// One line where matrix products of one of the GPUs were not measured, with the reason; else empty.
+// Returns one line with the reason if matrix products were not measured on one of the GPUs;
+// otherwise an empty text.
 [[nodiscard]] std::string unmeasured_text(const std::vector<GpuBandwidth>& bandwidths);
 
-// The name of that nearest profile: "rtx4090".
+// Returns the name of the nearest built-in profile, such as "rtx4090".
 [[nodiscard]] std::string nearest_profile(const Gpu& gpu);
 
 }  // namespace rp

@@ -60,7 +60,7 @@ ProbeFigures parse_probe_line(const std::string& line) {
   try {
     const auto json = nlohmann::json::parse(line);
     for (const Field& field : kFields) figures.*field.value = json.at(field.key).get<double>();
-    // By reference: a number with a fraction, or beyond what an int holds, is none.
+    // Read by reference, which throws for a negative number or one with a fraction.
     figures.copy_engines =
         static_cast<int>(std::min<std::uint64_t>(json.at("copy_engines").get_ref<const std::uint64_t&>(), INT_MAX));
     for (const Flag& flag : kFlags) figures.*flag.value = json.at(flag.key).get<bool>();

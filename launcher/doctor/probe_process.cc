@@ -116,7 +116,7 @@ std::optional<ProbeFigures> ProbeProcess::figures(const Deadline& deadline) {
 
 void ProbeProcess::fail(const Deadline& deadline) {
   if (!deadline.passed()) {
-    // Its output has ended: so will it, soon.
+    // The child's output has ended, so the child is about to end as well.
     pollfd ended{.fd = process_.pidfd(), .events = POLLIN, .revents = 0};
     (void)poll(&ended, 1, milliseconds_left(deadline));
     if (process_.try_reap()) {

@@ -1,5 +1,5 @@
 // launcher/doctor/text_table.h
-// Columns of text, as wide as they need to be.
+// Formats a table with aligned columns, each as wide as its widest cell.
 #pragma once
 
 #include <algorithm>
@@ -13,10 +13,10 @@ class TextTable {
  public:
   explicit TextTable(std::vector<std::string> heading) : rows_{std::move(heading)} {}
 
-  // REQUIRES: as many cells as the heading.
+  // REQUIRES: `row` has as many cells as the heading.
   void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
 
-  // Each row a line, two blanks between columns.
+  // Returns one line for each row, with two blanks between columns.
   [[nodiscard]] std::string text() const {
     std::string text;
     for (const std::vector<std::string>& row : rows_) {

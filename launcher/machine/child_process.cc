@@ -64,7 +64,8 @@ void restore_signals(const ChildSpec& spec) {
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) {
     struct sigaction present {};
     sigaction(number, nullptr, &present);
-    // Under nohup HUP stays ignored; INT, which shells let background jobs ignore, is wanted.
+    // HUP stays ignored under nohup. INT is always restored, although shells start background jobs
+    // with INT ignored.
     if (number != SIGHUP || present.sa_handler != SIG_IGN) sigaction(number, &action, nullptr);
   }
   sigprocmask(SIG_SETMASK, &spec.signal_mask, nullptr);
@@ -77,11 +78,11 @@ void place_stdio(const ChildSpec& spec) {
   }
 }
 
-// In the child. Only what is allowed between fork and exec of a process with one thread.
+// Runs in the child. Uses only what is allowed between fork and exec in a process with one thread.
 [[noreturn]] void become(const ChildSpec& spec, pid_t launcher, int error_pipe) {
   if (spec.own_group) setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  // The launcher may have died before the line above; then no signal will come.
+  // If the launcher died before the line above, no signal will arrive.
   if (getppid() != launcher) _exit(static_cast<int>(ExitCode::kLauncherFailed));
   place_stdio(spec);
   for (const int fd : spec.inherited) fcntl(fd, F_SETFD, 0);
@@ -153,7 +154,8 @@ ChildProcess::ChildProcess(ChildProcess&& other) noexcept
 ChildProcess::~ChildProcess() {
   if (pid_ < 0 || status_) return;
   kill_group();
-  // Killed processes end at once, but for those that hang in the kernel: nobody may wait for these.
+  // Killed processes end at once, except those that hang in the kernel, and no process may wait for
+  // those.
   pollfd ended{.fd = pidfd_.get(), .events = POLLIN, .revents = 0};
   poll(&ended, 1, kKillPatienceMs);
   waitpid(pid_, nullptr, WNOHANG);
@@ -168,7 +170,7 @@ bool ChildProcess::try_reap() {
 }
 
 void ChildProcess::send_signal(int signal_number) {
-  // Not reaped, so the pid is still this child's.
+  // As long as the child is not reaped, its pid is not used again.
   if (!status_) kill(pid_, signal_number);
 }
 
@@ -178,7 +180,7 @@ void ChildProcess::send_signal_to_group(int signal_number) {
 
 void ChildProcess::kill_group() {
   send_signal(SIGKILL);
-  // A group lives on, and keeps its number from being used again, while any member does.
+  // A group continues to exist, and its number is not used again, as long as it has a member.
   if (own_group_) kill(-pid_, SIGKILL);
 }
 

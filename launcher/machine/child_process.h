@@ -1,5 +1,5 @@
 // launcher/machine/child_process.h
-// One process that rp-launch started: how it is born, its pidfd, its end.
+// Starts, signals, kills and reaps one child process of rp-launch.
 #pragma once
 
 #include <signal.h>
@@ -19,25 +19,25 @@ namespace rp {
 
 struct ChildSpec {
   std::filesystem::path program;
-  std::vector<std::string> arguments;       // the first is the program's name
+  std::vector<std::string> arguments;       // including the program's name, which comes first
   std::vector<std::string> environment;     // "NAME=value"
-  std::array<std::optional<int>, 3> stdio;  // descriptors for 0, 1, 2; nullopt: the launcher's own
-  std::vector<int> inherited;               // stay open under their numbers, whatever their flags
+  std::array<std::optional<int>, 3> stdio;  // descriptors to use as 0, 1 and 2; nullopt: that of the launcher
+  std::vector<int> inherited;               // descriptors that stay open under their numbers, even if close-on-exec
   CpuList cpus;                             // empty: not bound
-  bool own_group = true;                    // leads a process group of its own
-  bool ignores_stop_signals = false;        // INT, TERM, HUP, USR1 start out ignored
+  bool own_group = true;                    // the child leads a new process group
+  bool ignores_stop_signals = false;        // the child starts with INT, TERM, HUP and USR1 ignored
   int oom_score_added = 0;
-  sigset_t signal_mask{};  // the mask that the launcher itself was started with
-  rlimit open_files{};     // likewise its limit on descriptors
+  sigset_t signal_mask{};  // the mask with which the launcher was started
+  rlimit open_files{};     // the limit on descriptors with which the launcher was started
 };
 
-// Owns the child until it is reaped; kills it at its own destruction, and leaves one that then hangs in the kernel to
-// whoever reaps next.
+// Owns the child until it is reaped. The destructor kills the child; if the child then hangs in the
+// kernel, it leaves the child to a later reaper.
 class ChildProcess {
  public:
-  // REQUIRES: called in the main thread of a process with one thread (the parent-death signal belongs to the thread
-  // that forks). Returns after the exec. Throws rp::Error kCannotExecute, kNotFound, or kNoResource if there can be no
-  // further process.
+  // Starts the child and returns after its exec. REQUIRES: called in the main thread of a process
+  // with one thread (the parent-death signal is bound to the thread that forks). Throws rp::Error
+  // kCannotExecute, kNotFound, or kNoResource if no further process can be created.
   [[nodiscard]] static ChildProcess start(const ChildSpec& spec);
 
   ChildProcess(ChildProcess&& other) noexcept;
@@ -45,18 +45,20 @@ class ChildProcess {
   ~ChildProcess();
 
   [[nodiscard]] pid_t pid() const { return pid_; }
-  // Readable once the process has ended.
+  // A descriptor that is readable once the process has ended.
   [[nodiscard]] int pidfd() const { return pidfd_.get(); }
-  // Its status as waitpid() gives it, once it has ended and been reaped.
+  // The status in the format of waitpid(); set once the process has ended and been reaped.
   [[nodiscard]] const std::optional<int>& status() const { return status_; }
 
-  // Reaps the process if it has ended. True if it is (now) reaped.
+  // Reaps the process if it has ended. Returns true if it is reaped now or was before.
   bool try_reap();
-  // Does nothing once it is reaped.
+  // Sends a signal to the process. Does nothing once it is reaped.
   void send_signal(int signal_number);
-  // The same to it and, if it leads a group, to all of that.
+  // Sends a signal to the process or, if it leads a group, to the whole group. Does nothing once
+  // the process is reaped.
   void send_signal_to_group(int signal_number);
-  // SIGKILL to it and, if it leads a group, to all that is left of that group; also after its own end.
+  // Sends SIGKILL to the process and, if it leads a group, to all remaining processes of that
+  // group, even after the process itself has ended.
   void kill_group();
 
  private:
@@ -68,10 +70,12 @@ class ChildProcess {
   std::optional<int> status_;
 };
 
-// Kills and reaps whatever processes of others were handed to this one as their reaper, until none is left or
-// `timeout_ns` more have passed. REQUIRES: SIGCHLD is blocked; this process has no children of its own any more.
+// Kills and reaps the processes that this process has adopted as their subreaper, until none is
+// left or `timeout_ns` have passed. REQUIRES: SIGCHLD is blocked; this process has no children of
+// its own left.
 void end_adopted_processes(std::int64_t timeout_ns);
-// Reaps those of them that have ended; leaves own children, given by their pids, alone.
+// Reaps the adopted processes that have ended. Leaves the process's own children, whose pids are in
+// `own`, alone.
 void reap_adopted_processes(const std::vector<pid_t>& own);
 
 }  // namespace rp

@@ -28,7 +28,7 @@ std::optional<int> whole_number(const std::string& word) {
   return number;
 }
 
-// The words between commas, without blanks around them.
+// Returns the words between commas, without surrounding blanks.
 std::vector<std::string> split_words(const std::string& text) {
   std::vector<std::string> words;
   for (std::size_t begin = 0; begin <= text.size();) {
@@ -42,13 +42,13 @@ std::vector<std::string> split_words(const std::string& text) {
   return words;
 }
 
-// What CUDA_VISIBLE_DEVICES leaves.
+// The GPUs that CUDA_VISIBLE_DEVICES shows.
 struct Visible {
   std::vector<Gpu> gpus;
-  bool by_index = false;  // some were named by their index
+  bool by_index = false;  // at least one was named by its index
 };
 
-// The GPU that a word of CUDA_VISIBLE_DEVICES names; nullopt: none, or several.
+// Returns the GPU that a word of CUDA_VISIBLE_DEVICES names; nullopt if it names none or several.
 std::optional<Gpu> named_by(const std::string& word, const GpuSystem& system) {
   if (const auto index = whole_number(word)) {
     if (static_cast<std::size_t>(*index) >= system.gpus.size()) return std::nullopt;
@@ -63,7 +63,7 @@ std::optional<Gpu> named_by(const std::string& word, const GpuSystem& system) {
   return found.size() == 1 ? std::optional(found[0]) : std::nullopt;
 }
 
-// As CUDA reads the variable: it ends at the first word that names nothing, such as -1.
+// Reads the variable as CUDA does: the list ends at the first word that names nothing, such as -1.
 Visible visible_gpus(const GpuSystem& system, const CudaVariables& variables) {
   if (!variables.visible_devices) return {.gpus = system.gpus};
   Visible visible;
@@ -82,7 +82,8 @@ Visible visible_gpus(const GpuSystem& system, const CudaVariables& variables) {
   return visible;
 }
 
-// "; there are 2: 0 NVIDIA A100 GPU-1, 1 ..."; one that cannot be used with the reason.
+// Returns, for example, "; there are 2: 0 NVIDIA A100 GPU-1, 1 ...". A GPU that cannot be used is
+// listed with the reason.
 std::string what_there_is(const std::vector<Gpu>& gpus, const CudaVariables& variables) {
   const std::string by = variables.visible_devices ? cat(" by ", kVisible, "=", *variables.visible_devices) : "";
   if (gpus.empty()) return cat("; none is visible", by);
@@ -183,7 +184,8 @@ void check_sharing(const GpuRequest& request, const std::vector<Gpu>& gpus) {
   }
 }
 
-// CUDA itself counts the fastest card first unless it is told otherwise: an index may have meant another card.
+// By default CUDA counts the fastest card first, so the user's index may have meant another card.
+// Returns a note if that is possible.
 std::string order_note(const Visible& visible, const GpuSystem& system, const CudaVariables& variables) {
   const bool cards_differ = std::any_of(system.gpus.begin(), system.gpus.end(),
                                         [&](const Gpu& gpu) { return gpu.name != system.gpus.front().name; });
@@ -195,7 +197,7 @@ std::string order_note(const Visible& visible, const GpuSystem& system, const Cu
 
 std::optional<std::string> variable(const char* name) {
   const char* value = std::getenv(name);
-  return value == nullptr ? std::nullopt : std::optional<std::string>(value);  // an empty one counts
+  return value == nullptr ? std::nullopt : std::optional<std::string>(value);  // an empty value counts as set
 }
 
 }  // namespace

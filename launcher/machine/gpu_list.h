@@ -1,5 +1,5 @@
 // launcher/machine/gpu_list.h
-// Which GPUs a run gets, one worker each, and what each worker sees of them.
+// Selects the GPUs of a run, one for each worker, and determines which of them each worker sees.
 #pragma once
 
 #include <optional>
@@ -10,21 +10,21 @@
 
 namespace rp {
 
-// What was asked for.
+// A parsed request for GPUs.
 struct GpuRequest {
   enum class Kind { kAll, kCount, kList };
 
-  std::string asked{};  // "--gpus 0,2", as messages call it
+  std::string asked{};  // the request as written, for messages: "--gpus 0,2"
   Kind kind = Kind::kAll;
-  int count = 0;                     // of kCount
-  std::vector<std::string> words{};  // of kList: indices and UUIDs or their beginnings; one may be there several times
+  int count = 0;                     // for kCount
+  std::vector<std::string> words{};  // for kList: indices, and UUIDs or their prefixes, with repeats
 };
 
-// "all"; a number; a list. "0" is a list, since a run on no GPU is none, and so is "5,". `name`: "--gpus", "RP_GPUS".
-// Throws rp::Error (kUsage).
+// Parses "all", a number or a list. "0" is a list, since a run cannot have zero GPUs, and so is
+// "5,". `name`: "--gpus", "RP_GPUS". Throws rp::Error (kUsage).
 [[nodiscard]] GpuRequest parse_gpus(const std::string& name, const std::string& value);
 
-// What CUDA's own variables allow of the machine's GPUs; nullopt: unset.
+// The values of CUDA's own environment variables that restrict and order GPUs; nullopt: unset.
 struct CudaVariables {
   std::optional<std::string> visible_devices{};
   std::optional<std::string> device_order{};
@@ -32,19 +32,22 @@ struct CudaVariables {
 };
 
 struct GpuChoice {
-  std::vector<Gpu> gpus{};  // one a worker
-  std::string note{};       // what the person should know about it; empty: nothing
+  std::vector<Gpu> gpus{};  // by worker
+  std::string note{};       // a note for the user about the choice; empty if there is none
 };
 
-// Indices and numbers count what CUDA_VISIBLE_DEVICES shows, in its order; without it all cards, by PCI address. Throws
-// rp::Error: kNoResource with what there is for GPUs that are missing or cannot be used, kUsage for more than there may
-// be workers, a UUID's beginning that fits several, a CUDA_VISIBLE_DEVICES that names one twice.
+// Chooses a GPU for each worker. Indices and numbers refer to the GPUs that CUDA_VISIBLE_DEVICES
+// shows, in its order; without that variable, to all cards in the order of their PCI addresses.
+// Throws rp::Error: kNoResource, with a list of what there is, for GPUs that are missing or cannot
+// be used; kUsage for more GPUs than there may be workers, for a prefix that several UUIDs have,
+// and for a CUDA_VISIBLE_DEVICES that names a GPU twice.
 [[nodiscard]] GpuChoice choose_gpus(const GpuRequest& request, const GpuSystem& system, const CudaVariables& variables);
 
-// The value of CUDA_VISIBLE_DEVICES for a worker: the one place that decides what a worker sees. With `signals`
-// "memops" its own card only; with "events" all of the run's, since who opens another's event must see its card. Its
-// own card comes first: it is the worker's CUDA device 0 either way. Throws rp::Error (kUsage) for "events" on several
-// MIG instances, of which CUDA shows a process one.
+// Returns the value of CUDA_VISIBLE_DEVICES for a worker. No other code decides what a worker sees.
+// With `signals` "memops" a worker sees its own card only. With "events" it sees all cards of the
+// run, because a process can open an event only if it sees the event's card. The worker's own card
+// comes first, so it is the worker's CUDA device 0 in both cases. Throws rp::Error (kUsage) for
+// "events" on several MIG instances, since CUDA shows a process only one of them.
 [[nodiscard]] std::string visible_devices(const std::vector<Gpu>& gpus, std::size_t worker, const std::string& signals);
 
 }  // namespace rp

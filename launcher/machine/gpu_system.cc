@@ -18,7 +18,7 @@ std::string reason(const NvmlTable& nvml, nvml::Result result) {
   return text == nullptr ? cat("error ", result, " of NVML") : std::string(text);
 }
 
-// What to do about a driver that does not start.
+// Returns the remedy for a driver that cannot be initialised.
 std::string init_remedy(nvml::Result result) {
   switch (result) {
     case nvml::kDriverNotLoaded:
@@ -79,7 +79,8 @@ std::vector<Gpu> instances_of(const NvmlTable& nvml, nvml::Device device, const 
   const int most = number_of(nvml.most_mig_instances, device);
   for (int i = 0; i < most; ++i) {
     nvml::Device handle = nullptr;
-    if (nvml.mig_instance(device, static_cast<unsigned>(i), &handle) != nvml::kSuccess) continue;  // not made
+    if (nvml.mig_instance(device, static_cast<unsigned>(i), &handle) != nvml::kSuccess)
+      continue;  // this instance was not created
     Gpu instance = card;
     instance.is_instance = true;
     instance.problem.clear();
@@ -108,7 +109,7 @@ Gpu read_card(const NvmlTable& nvml, nvml::Device device, int index, const std::
   return gpu;
 }
 
-// The number at the beginning of a file of the device.
+// Returns the number at the beginning of a file in the device's folder of /sys.
 template <typename T>
 std::optional<T> pci_figure(const std::string& pci_address, const char* name, const std::string& root) {
   std::ifstream file(cat(root, "/sys/bus/pci/devices/", pci_address, "/", name));
@@ -162,8 +163,8 @@ PcieLink card_link_of(const std::string& pci_address, const std::string& root) {
   if (pci_address.empty()) return {};
   const double speed = pci_figure<double>(pci_address, "max_link_speed", root).value_or(0);  // "16.0 GT/s PCIe"
   PcieLink link{.generation = 0, .width = pci_figure<int>(pci_address, "max_link_width", root).value_or(0)};
-  if (link.width > 32) link.width = 0;  // 255: the kernel does not know
-  // Gigatransfers a second by generation.
+  if (link.width > 32) link.width = 0;  // the kernel reports 255 if it is unknown
+  // Gigatransfers per second of each generation.
   constexpr std::array kSpeeds = {2.5, 5.0, 8.0, 16.0, 32.0, 64.0};
   for (std::size_t i = 0; i < kSpeeds.size() && speed >= kSpeeds[i]; ++i) link.generation = static_cast<int>(i) + 1;
   return link;

@@ -17,7 +17,7 @@ namespace rp {
 
 namespace {
 
-constexpr std::uint64_t kUsualMapCount = 65530;  // of Linux
+constexpr std::uint64_t kUsualMapCount = 65530;  // the default of Linux
 constexpr std::uint64_t kMinOpenFiles = 1024;
 
 std::uint64_t memory_figure(const std::string& root, const std::string& key) {
@@ -31,7 +31,7 @@ std::uint64_t memory_figure(const std::string& root, const std::string& key) {
   return 0;
 }
 
-// Of all nodes: "Node 0, zone  Movable" with the line "managed PAGES" below it.
+// Sums up the nodes' zones "Node 0, zone  Movable", each with the line "managed PAGES" below it.
 std::uint64_t movable_bytes(const std::string& root) {
   std::ifstream file(root + "/proc/zoneinfo");
   std::uint64_t pages = 0;
@@ -47,7 +47,7 @@ std::uint64_t movable_bytes(const std::string& root) {
   return pages * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
 }
 
-// The word in brackets of "always within_size advise [never] deny force".
+// Returns the word in brackets from a text such as "always within_size advise [never] deny force".
 std::string bracketed_word(const std::string& path) {
   std::ifstream file(path);
   for (std::string word; file >> word;) {
@@ -58,7 +58,7 @@ std::string bracketed_word(const std::string& path) {
 
 LimitLine group_line(const MachineLimits& limits) {
   LimitLine line{.key = "group_memory", .name = "memory of the control group"};
-  // Version 1 writes a number beyond all memory for no limit.
+  // Control groups of version 1 report no limit as a number that is larger than the memory.
   const bool is_limited = limits.group_left_bytes && *limits.group_left_bytes < limits.memory_bytes;
   line.value = is_limited ? cat(bytes_text(*limits.group_left_bytes), " left") : "no limit";
   if (is_limited && *limits.group_left_bytes < limits.available_bytes) {
@@ -75,7 +75,7 @@ LimitLine shm_line(const MachineLimits& limits) {
       limits.shm_bytes ? cat(bytes_text(*limits.shm_bytes), ", ", bytes_text(limits.shm_free_bytes), " free") : "none";
   if (!limits.shm_bytes || limits.shm_free_bytes < limits.available_bytes / 2) {
     line.advice =
-        "a host store that is larger lies in anonymous memory instead (memfd), which has no such limit: nothing needs "
+        "a host store that is larger uses anonymous memory instead (memfd), which has no such limit: nothing needs "
         "to be done; other programs may want it larger (docker run --shm-size)";
   }
   return line;
@@ -93,8 +93,8 @@ LimitLine locked_line(const MachineLimits& limits) {
   return line;
 }
 
-// The host store is shared memory, and asks for huge pages: only where the kernel is told to give none has it small
-// ones.
+// The host store is shared memory and requests huge pages, so it has small pages only if the kernel
+// is configured to give no huge pages at all.
 LimitLine huge_page_line(const MachineLimits& limits) {
   LimitLine line{.key = "huge_pages", .name = "huge pages of shared memory"};
   line.value = limits.huge_pages.empty() ? "unknown" : limits.huge_pages;
@@ -107,7 +107,8 @@ LimitLine huge_page_line(const MachineLimits& limits) {
   return line;
 }
 
-// Major and minor version of a release as "6.12.3-generic"; 0.0 for another text.
+// Returns the major and minor version of a release such as "6.12.3-generic"; 0.0 for any other
+// text.
 std::pair<int, int> version_of(const std::string& release) {
   int major = 0, minor = 0;
   return std::sscanf(release.c_str(), "%d.%d", &major, &minor) == 2 ? std::pair{major, minor} : std::pair{0, 0};

@@ -1,13 +1,14 @@
 // launcher/machine/nvml.h
-// NVIDIA's management library, which comes with the driver: loaded by its name, so that rp-launch links to nothing of
-// NVIDIA's and starts on machines without it. Signatures: NVML API Reference Guide.
+// Loads NVIDIA's management library, which comes with the driver. It is loaded by name at run time,
+// so rp-launch links to no library of NVIDIA and starts on machines without one. Signatures: NVML
+// API Reference Guide.
 #pragma once
 
 #include <memory>
 
 namespace rp {
 
-// Types and constants of the library's binary interface, as far as they are used here.
+// The types and constants of the library's binary interface that are used here.
 namespace nvml {
 using Result = int;
 inline constexpr Result kSuccess = 0;
@@ -35,13 +36,14 @@ struct PciInfo {
 };
 static_assert(sizeof(PciInfo) == 68 && sizeof(Memory) == 24);
 
-inline constexpr unsigned int kTextBytes = 96;  // the longest of the library's buffers for names and UUIDs
+inline constexpr unsigned int kTextBytes = 96;  // size of the largest buffer for names and UUIDs
 inline constexpr int kExclusiveThread = 1;      // compute modes; 0 is the default
 inline constexpr int kProhibited = 2;
 inline constexpr int kExclusiveProcess = 3;
 }  // namespace nvml
 
-// Its functions. Those of the second group are null where the driver is too old for them.
+// The functions of the library. Those in the second group are null if the driver is too old for
+// them.
 struct NvmlTable {
   nvml::Result (*init)() = nullptr;
   nvml::Result (*shutdown)() = nullptr;
@@ -66,10 +68,11 @@ struct NvmlTable {
   nvml::Result (*mig_instance)(nvml::Device device, unsigned int index, nvml::Device* instance) = nullptr;
 };
 
-// The library itself, held while its table is used.
+// Owns the loaded library. It must outlive all uses of its table.
 class NvmlLibrary {
  public:
-  // Throws rp::Error (kNoResource), with what to do, where there is none or a function of the first group is missing.
+  // Throws rp::Error (kNoResource), with a remedy, if the library is not found or lacks a function
+  // of the first group.
   [[nodiscard]] static NvmlLibrary open();
 
   [[nodiscard]] const NvmlTable& table() const { return table_; }

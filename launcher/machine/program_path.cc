@@ -31,7 +31,7 @@ bool is_program(const fs::path& file) {
   throw Error(ExitCode::kCannotExecute, cat("cannot execute ", file.string(), ": ", why));
 }
 
-// Of a list as PATH is one; an empty entry is the working directory.
+// Adds the directories of a list in the format of PATH. An empty entry is the working directory.
 void add_directories(const std::string& list, std::vector<fs::path>& directories) {
   std::istringstream text(list);
   for (std::string directory; std::getline(text, directory, ':');) {
@@ -39,7 +39,7 @@ void add_directories(const std::string& list, std::vector<fs::path>& directories
   }
 }
 
-// What to do about a program that is not there.
+// Returns the remedy for a program that does not exist.
 std::string hint_of_missing(const std::string& name, const fs::path& own_directory) {
   if (is_program(name)) return "; there is one in this directory: write ./ before its name";
   if (name == "train") return "; it is built where LibTorch is found: scripts/build.sh release programs";
@@ -63,7 +63,7 @@ fs::path find_program(const std::string& name, const fs::path& own_directory, co
   for (const fs::path& directory : directories) {
     if (!name.empty() && is_program(directory / name)) return directory / name;
   }
-  throw Error(ExitCode::kNotFound, cat("cannot find the program \"", name, "\" beside rp-launch or in PATH",
+  throw Error(ExitCode::kNotFound, cat("cannot find the program \"", name, "\" next to rp-launch or in PATH",
                                        hint_of_missing(name, own_directory)));
 }
 

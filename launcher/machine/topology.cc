@@ -12,7 +12,8 @@ namespace rp {
 
 namespace {
 
-// Of the i-th of so many that split the CPUs; all of them where there are fewer.
+// Returns the CPUs of the i-th of `sharers` workers that split the CPUs; all of them if there are
+// fewer CPUs than workers.
 CpuList share_of(const CpuList& cpus, std::size_t i, std::size_t sharers) {
   if (cpus.size() < sharers) return cpus;
   const auto first = static_cast<std::ptrdiff_t>(i * cpus.size() / sharers);
@@ -39,7 +40,7 @@ std::vector<NumaNode> numa_nodes(const CpuList& allowed) {
     num_placed += cpus.size();
     if (!cpus.empty()) nodes.push_back({.number = static_cast<int>(node->os_index), .cpus = std::move(cpus)});
   }
-  // Nodes that overlap or leave a CPU out are no ground for a binding.
+  // If nodes overlap or leave out a CPU, workers cannot be bound by them.
   if (num_placed != allowed.size()) return unknown;
   return nodes;
 }
@@ -49,7 +50,7 @@ std::vector<CpuList> spread_workers(const std::vector<NumaNode>& nodes, int num_
   const std::size_t num = static_cast<std::size_t>(num_workers);
   std::vector<CpuList> places;
   for (std::size_t n = 0; n < nodes.size(); ++n) {
-    // Workers [begin, end) live on node n.
+    // Workers [begin, end) are placed on node n.
     const std::size_t begin = n * num / nodes.size();
     const std::size_t end = (n + 1) * num / nodes.size();
     for (std::size_t i = 0; i < end - begin; ++i) places.push_back(share_of(nodes[n].cpus, i, end - begin));
@@ -59,7 +60,7 @@ std::vector<CpuList> spread_workers(const std::vector<NumaNode>& nodes, int num_
 
 std::vector<CpuList> place_beside_gpus(const std::vector<NumaNode>& nodes, const std::vector<int>& node_of_worker) {
   RP_ASSERT(!nodes.empty());
-  std::vector<std::vector<std::size_t>> workers(nodes.size());  // by place in `nodes`
+  std::vector<std::vector<std::size_t>> workers(nodes.size());  // by index in `nodes`
   for (std::size_t w = 0; w < node_of_worker.size(); ++w) {
     for (std::size_t n = 0; n < nodes.size(); ++n) {
       const bool is_beside = node_of_worker[w] >= 0 && nodes[n].number == node_of_worker[w];

@@ -1,5 +1,5 @@
 // launcher/machine/topology.h
-// Which of the usable cores each worker gets.
+// Assigns the usable cores to workers.
 #pragma once
 
 #include <string>
@@ -10,25 +10,27 @@
 namespace rp {
 
 struct NumaNode {
-  int number = -1;  // the operating system's; -1: it does not tell
-  CpuList cpus{};   // those that may be used
+  int number = -1;  // as numbered by the operating system; -1: unknown
+  CpuList cpus{};   // its usable CPUs
   bool operator==(const NumaNode&) const = default;
 };
 
-// The NUMA nodes with an allowed CPU; one node where the machine does not tell.
+// Returns the NUMA nodes that have an allowed CPU; a single node if the topology is unknown.
 [[nodiscard]] std::vector<NumaNode> numa_nodes(const CpuList& allowed);
 
-// The CPUs of each worker: workers are spread over the nodes in blocks, and split their node's CPUs among them; where a
-// node has fewer CPUs than workers, these share all of it. REQUIRES: at least one node, none empty, num_workers >= 1.
+// Returns the CPUs of each worker. The workers are spread over the nodes in blocks, and the workers
+// of a node split its CPUs. If a node has fewer CPUs than workers, each of its workers gets all of
+// them. REQUIRES: at least one node, no empty node, num_workers >= 1.
 [[nodiscard]] std::vector<CpuList> spread_workers(const std::vector<NumaNode>& nodes, int num_workers);
 
-// The CPUs of each worker, whose GPU is on the node with the number `node_of_worker[w]`: the workers of a node split
-// its CPUs likewise. None, so not bound, for a node that is unknown (-1) or has no CPU that may be used; but where
-// there is one node only, that one.
+// Returns the CPUs of each worker, where node_of_worker[w] is the number of the node of the GPU of
+// worker w. The workers of a node split its CPUs as in spread_workers(). A worker gets no CPUs, so
+// is not bound, if its node is unknown (-1) or has no usable CPU. If there is only one node, all
+// workers are placed on it.
 [[nodiscard]] std::vector<CpuList> place_beside_gpus(const std::vector<NumaNode>& nodes,
                                                      const std::vector<int>& node_of_worker);
 
-// "0-3,8"; "any" for none.
+// Returns, for example, "0-3,8"; "any" for an empty list.
 [[nodiscard]] std::string cpu_text(const CpuList& cpus);
 
 }  // namespace rp

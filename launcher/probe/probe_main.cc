@@ -1,4 +1,4 @@
-// rp-probe: measures one GPU for `rp-launch doctor`. docs/doctor.md.
+// Implements rp-probe, which measures one GPU for `rp-launch doctor`: docs/doctor.md.
 
 #include <cstdlib>
 #include <filesystem>
@@ -24,7 +24,7 @@ constexpr const char* kUsage =
     "  --products  measure matrix products and the GPU's own memory as well, once\n"
     "  --wait      take the memory, then measure once for each line of standard input\n";
 
-// What is measured once, whatever others do later.
+// Measures products, which is done only once, at the start.
 rp::ProbeFigures products_of(const rp::CudaContext& context) {
   rp::ProbeFigures figures;
   std::error_code ignored;
@@ -57,7 +57,7 @@ int probe(const std::vector<std::string>& arguments) {
     } else if (arguments[i] == "--products") {
       has_products = true;
     } else if (arguments[i] == "--gpu" && i + 1 < arguments.size()) {
-      setenv("CUDA_VISIBLE_DEVICES", arguments[++i].c_str(), 1);  // read when the driver starts
+      setenv("CUDA_VISIBLE_DEVICES", arguments[++i].c_str(), 1);  // the driver reads it when it is initialised
     } else {
       throw rp::Error(rp::ExitCode::kUsage,
                       rp::cat("unknown option ", arguments[i], "; rp-probe --help lists the options"));

@@ -27,8 +27,8 @@ namespace {
 
 constexpr std::uint64_t kSmallCopy = 64;
 
-// Shared memory of the host as a worker maps the store, all of it touched: one half it may only read, as weights, the
-// other is writable, as gradients.
+// Shared host memory, mapped as a worker maps the host store, with all pages touched. One half is
+// read-only, like weights; the other is writable, like gradients.
 class HostMemory {
  public:
   explicit HostMemory(std::uint64_t half_bytes) : half_bytes_(half_bytes), fd_(memfd_create("rp-probe", MFD_CLOEXEC)) {
@@ -52,7 +52,7 @@ class HostMemory {
   [[nodiscard]] std::byte* weights() const { return weights_; }
   [[nodiscard]] std::byte* gradients() const { return gradients_; }
 
-  // Whether the kernel gave it any.
+  // Returns whether the kernel gave this memory huge pages.
   [[nodiscard]] bool has_huge_pages() const {
     std::ostringstream start;
     start << std::hex << reinterpret_cast<std::uintptr_t>(gradients_) << "-";
@@ -85,7 +85,8 @@ class HostMemory {
 
 }  // namespace
 
-// One half of each side is for copies to the GPU, the other for copies from it.
+// Of the memory on each side, one half is used for copies to the GPU, the other for copies from the
+// GPU.
 class ProbeMeasure::Buffers {
  public:
   Buffers(const CudaContext& context, std::uint64_t bytes)
@@ -113,7 +114,7 @@ class ProbeMeasure::Buffers {
   }
 
  private:
-  // Seconds for a GiB.
+  // Returns the time of registration in seconds per GiB.
   double register_half(std::byte* data, bool is_read_only) {
     context_.make_current();
     const std::int64_t begin = now_ns();
@@ -130,7 +131,7 @@ class ProbeMeasure::Buffers {
   const CudaContext& context_;
   std::uint64_t bytes_;
   HostMemory host_;
-  PinnedMemory pinned_;  // before the memory itself goes
+  PinnedMemory pinned_;  // unregisters the memory before host_ frees it
   CUdeviceptr device_ = 0;
 };
 
@@ -156,13 +157,13 @@ double ProbeMeasure::bandwidth(Direction direction, std::int64_t end_ns) const {
   const CudaDriver& driver = context_.driver();
   const ProbeStream stream(context_);
   const std::array<CudaEventHandle, 2> done{CudaEventHandle(context_), CudaEventHandle(context_)};
-  buffers_->enqueue_copy(direction, settings_.bytes, stream);  // wakes the link of an idle card up
+  buffers_->enqueue_copy(direction, settings_.bytes, stream);  // lets the link of an idle card return to full speed
   context_.check(driver.event_record(done[1].get(), stream.get()), "recording an event");
   context_.check(driver.event_synchronize(done[1].get()), "waiting for a copy");
   const std::int64_t begin = now_ns();
   std::size_t num_copies = 0;
   do {
-    // One copy runs while the next is enqueued already.
+    // The next copy is enqueued while one runs.
     buffers_->enqueue_copy(direction, settings_.bytes, stream);
     context_.check(driver.event_record(done[num_copies % 2].get(), stream.get()), "recording an event");
     if (num_copies > 0)
@@ -170,7 +171,8 @@ double ProbeMeasure::bandwidth(Direction direction, std::int64_t end_ns) const {
     ++num_copies;
   } while (now_ns() < end_ns);
   context_.check(driver.event_synchronize(done[(num_copies - 1) % 2].get()), "waiting for a copy");
-  return static_cast<double>(num_copies * settings_.bytes) / static_cast<double>(now_ns() - begin);  // bytes a ns
+  return static_cast<double>(num_copies * settings_.bytes) /
+         static_cast<double>(now_ns() - begin);  // bytes per ns are GB/s
 }
 
 double ProbeMeasure::both_bandwidth(std::int64_t end_ns) const {
@@ -204,7 +206,7 @@ double ProbeMeasure::small_copy_us() const {
     const std::int64_t begin = now_ns();
     buffers_->enqueue_copy(Direction::kUp, kSmallCopy, stream);
     context_.check(driver.event_record(done.get(), stream.get()), "recording an event");
-    // Asked again and again: the time until a sleeping thread wakes up is not the copy's.
+    // Polls, because the time until a sleeping thread wakes up is not part of the copy.
     CUresult result = CUDA_ERROR_NOT_READY;
     while ((result = driver.event_query(done.get())) == CUDA_ERROR_NOT_READY) std::this_thread::yield();
     context_.check(result, "waiting for a copy");

@@ -1,5 +1,5 @@
 // launcher/probe/probe_stream.h
-// A stream of rp-probe's.
+// A CUDA stream of rp-probe.
 #pragma once
 
 #include <thread>
@@ -8,7 +8,8 @@
 
 namespace rp {
 
-// Its end waits for what is enqueued: after a failure, too, a copy may be under way, and the memory goes next.
+// The destructor waits for the work enqueued on the stream: even after a failure a copy may be
+// running, and its memory is freed next.
 class ProbeStream {
  public:
   explicit ProbeStream(const CudaContext& context) : context_(context) {

@@ -14,8 +14,8 @@ namespace rp {
 
 namespace {
 
-constexpr std::uint64_t kPieceElements = std::uint64_t{1} << 20;  // of random numbers, again and again
-constexpr std::uint64_t kMaxBytes = 4;                            // an element
+constexpr std::uint64_t kPieceElements = std::uint64_t{1} << 20;  // random numbers, repeated to fill the memory
+constexpr std::uint64_t kMaxBytes = 4;                            // of an element
 
 class GpuMemory {
  public:
@@ -36,7 +36,7 @@ class GpuMemory {
   CUdeviceptr data_ = 0;
 };
 
-// Pinned, for what is on its way to the GPU.
+// Pinned host memory, the source of copies to the GPU.
 class StagingMemory {
  public:
   StagingMemory(const CudaContext& context, std::uint64_t bytes) : context_(context) {
@@ -88,7 +88,8 @@ constexpr std::array kKinds = {
     Kind{BlasType::kFloat32, BlasCompute::kTf32, &ProbeFigures::tf32_tflops},
 };
 
-// Numbers of either sign from 1/16 to 1 in their own bits.
+// Returns random numbers of either sign, with absolute values from 1/16 to 1, in the format of
+// `type`.
 std::vector<std::byte> random_numbers(BlasType type, std::uint64_t count) {
   const int mantissa = type == BlasType::kFloat32 ? 23 : type == BlasType::kBFloat16 ? 7 : 10;
   const std::uint32_t below_one = type == BlasType::kFloat16 ? 14 : 126;  // the exponent of 0.5
@@ -106,7 +107,7 @@ std::vector<std::byte> random_numbers(BlasType type, std::uint64_t count) {
   return bytes;
 }
 
-// Everything of one measurement: a stream, and memory for the largest shape.
+// Owns the resources of one measurement: a stream, and memory for the largest shape.
 class Products {
  public:
   Products(const CudaContext& context, const ProductSettings& settings)
@@ -121,7 +122,7 @@ class Products {
         numbers_(context, kPieceElements * kMaxBytes),
         stream_(context) {}
 
-  // GB/s, read and written.
+  // Returns the memory bandwidth in GB/s, reads plus writes.
   [[nodiscard]] double copy_gbs() {
     const std::uint64_t bytes = std::min(x_.bytes(), result_.bytes());
     const double ms = median_ms([&] {
@@ -164,7 +165,7 @@ class Products {
                                                     bytes, stream_.get()),
                      "copying numbers to multiply");
     }
-    wait();  // they change next
+    wait();  // the next call overwrites numbers_
   }
 
   void wait() {
@@ -173,8 +174,9 @@ class Products {
     context_.check(context_.driver().event_synchronize(done.get()), "waiting for the GPU");
   }
 
-  // cuBLAS counts by columns, so it sees each matrix transposed: y = x w^T, dx = dy w, dw = dy^T x. Results are no
-  // operands: the numbers would grow from product to product.
+  // cuBLAS uses column-major order, so it sees each matrix transposed: y = x w^T, dx = dy w, dw =
+  // dy^T x. Results are not used as operands, because the numbers would grow from product to
+  // product.
   void multiply(const Cublas& cublas, void* handle, const Kind& kind, const ProductShape& shape, Form form) const {
     using enum BlasForm;
     constexpr float kOnes[] = {1, 0};
@@ -216,7 +218,7 @@ class Products {
   const ProductSettings& settings_;
   GpuMemory x_, w_, y_, result_;
   StagingMemory numbers_;
-  ProbeStream stream_;  // ends first
+  ProbeStream stream_;  // destroyed first
 };
 
 }  // namespace

@@ -35,7 +35,8 @@ struct alignas(cmsghdr) Control {
   std::array<char, kControlBytes> bytes;
 };
 
-// Takes every descriptor out of the packet's ancillary data, so that none leaks whatever else is wrong with it.
+// Takes ownership of every descriptor in the packet's ancillary data, so that none leaks even if
+// the packet is invalid.
 std::vector<UniqueFd> take_descriptors(msghdr& header) {
   std::vector<UniqueFd> descriptors;
   for (cmsghdr* part = CMSG_FIRSTHDR(&header); part != nullptr; part = CMSG_NXTHDR(&header, part)) {
@@ -50,7 +51,7 @@ std::vector<UniqueFd> take_descriptors(msghdr& header) {
   return descriptors;
 }
 
-// False once the deadline has passed.
+// Returns false if the deadline passes first.
 bool wait_readable(int fd, const Deadline& deadline) {
   while (true) {
     const std::int64_t left_ns = std::max<std::int64_t>(0, deadline.left_ns());
@@ -152,7 +153,7 @@ std::optional<Message> Channel::receive(const Deadline& deadline) {
   }
   std::vector<UniqueFd> descriptors = take_descriptors(header);
   const auto size = static_cast<std::size_t>(received);
-  if (size < sizeof(packet)) packet.magic = 0;  // it is none, whatever its first bytes are
+  if (size < sizeof(packet)) packet.magic = 0;  // too short to be a header, whatever its bytes are
   const std::size_t blob_bytes = size < sizeof(packet) ? 0 : size - sizeof(packet);
   return message_of(packet, blob.data(), blob_bytes, std::move(descriptors), (header.msg_flags & MSG_CTRUNC) != 0);
 }

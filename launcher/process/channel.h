@@ -1,10 +1,13 @@
 // launcher/process/channel.h
-// Messages between rp-launch and the processes it starts, over an inherited pair of sockets.
+// Passes messages between rp-launch and the processes that it starts, over an inherited socket
+// pair.
 //
-// One message is one packet: a fixed header, at most kMaxBlobBytes bytes, and at most kMaxDescriptors descriptors,
-// which the receiver then owns. Who sends what: the list at MessageKind.
+// One message is one packet: a fixed header, at most kMaxBlobBytes bytes, and at most
+// kMaxDescriptors descriptors, which the receiver then owns. MessageKind lists which process sends
+// which message.
 //
-// Contract: on each end one thread at a time sends and one receives; they may be two.
+// Contract: on each end at most one thread sends and at most one thread receives at a time. They
+// may be different threads.
 #pragma once
 
 #include <atomic>
@@ -20,24 +23,26 @@
 namespace rp {
 
 enum class MessageKind : std::uint32_t {
-  // coordinator -> launcher: start the workers. The descriptors are those of the host store, the blob is the trace's
-  // path (run_trace.h).
+  // coordinator -> launcher: start the workers. The descriptors are those of the host store; the
+  // blob is the path of the trace (run_trace.h).
   kStartWorkers = 1,
-  // launcher -> worker: the descriptors and the blob of kStartWorkers; `worker` says which one it is.
+  // launcher -> worker: passes on the descriptors and the blob of kStartWorkers. `worker` is the
+  // number of the receiver.
   kAttach = 2,
-  // worker -> launcher: start-up succeeded, all earlier output is flushed. `status` is 1 where a tool watches it
-  // (watching_tool.h), else 0.
-  // Answered by kOutputOpen.
+  // worker -> launcher: the start succeeded, and all earlier output is flushed. `status` is 1 if a
+  // tool watches the worker (watching_tool.h), otherwise 0. The answer is kOutputOpen.
   kAttached = 3,
-  // launcher -> worker: what is written from now on reaches the user.
+  // launcher -> worker: output that is written from now on reaches the user.
   kOutputOpen = 4,
-  // launcher -> coordinator: `worker` is dead, `status` as waitpid() gives it.
+  // launcher -> coordinator: `worker` is dead; `status` is in the format of waitpid().
   kWorkerGone = 5,
   // coordinator -> launcher: the program has written its state (Session::preempted()).
   kPreempted = 6,
-  // coordinator -> launcher: it is about to end normally; that a worker ends is no failure any more.
+  // coordinator -> launcher: the coordinator is about to end normally, so the end of a worker is no
+  // longer a failure.
   kFinished = 7,
-  // coordinator -> launcher: a wait ran out, it will fail: print what all processes do.
+  // coordinator -> launcher: a wait timed out and the coordinator will fail. Print what all
+  // processes do.
   kHang = 8,
 };
 
@@ -63,15 +68,17 @@ class Channel {
     return *this;
   }
 
-  // Two connected ends, both close-on-exec. Throws rp::Error kNoResource.
+  // Returns two connected ends, both close-on-exec. Throws rp::Error kNoResource.
   [[nodiscard]] static std::pair<Channel, Channel> create_pair();
 
-  // Never blocks. False if the message was not sent: the peer is gone (peer_gone() says so), or its queue, or the
-  // number of descriptors on their way, is full. REQUIRES: blob and descriptors within the limits.
+  // Never blocks. Returns false if the message was not sent: the peer is gone (then peer_gone() is
+  // true), its queue is full, or too many descriptors are in flight. REQUIRES: blob and descriptors
+  // are within the limits.
   [[nodiscard]] bool send(const Message& message);
 
-  // The next message; nullopt if the deadline passed or, then peer_gone() is true, none will ever come. Throws
-  // rp::Error kNoResource if this process may not open as many descriptors as were sent.
+  // Returns the next message. Returns nullopt if the deadline passed, or if no further message can
+  // arrive (then peer_gone() is true). Throws rp::Error kNoResource if this process may not open as
+  // many descriptors as were sent.
   [[nodiscard]] std::optional<Message> receive(const Deadline& deadline);
 
   [[nodiscard]] bool peer_gone() const { return peer_gone_.load(); }

@@ -25,7 +25,7 @@ namespace {
   _exit(137);
 }
 
-// Nobody writes into the pipe: it becomes readable at its end only.
+// No process writes into the pipe, so it becomes readable only at end of file.
 void watch(int pipe, int stop) {
   pthread_setname_np(pthread_self(), "rp-liveness");
   std::array<pollfd, 2> fds{pollfd{pipe, POLLIN, 0}, pollfd{stop, POLLIN, 0}};
@@ -43,7 +43,7 @@ LivenessWatch::LivenessWatch(UniqueFd pipe) : pipe_(std::move(pipe)), stop_(even
     throw Error(ExitCode::kNoResource,
                 cat("cannot watch rp-launch (", errno_text(errno), "); raise the limit on open files (ulimit -n)"));
   }
-  // Signals are for the program's own threads.
+  // The new thread blocks all signals: they are for the program's own threads.
   sigset_t all;
   sigset_t before;
   sigfillset(&all);

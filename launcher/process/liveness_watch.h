@@ -1,8 +1,8 @@
 // launcher/process/liveness_watch.h
 // Ends this process when rp-launch is gone.
-//
-// rp-launch holds the only write end of a pipe for its life, so the end of file on it is a fact that the kernel
-// vouches for: it survives a set-uid exec, which cancels the parent-death signal, and a process in between.
+// rp-launch holds the only write end of a pipe as long as it lives, so the kernel guarantees that
+// the read end reports end of file when rp-launch is gone. Unlike the parent-death signal, this
+// also works after a set-uid exec and with another process in between.
 #pragma once
 
 #include <thread>
@@ -11,8 +11,8 @@
 
 namespace rp {
 
-// Owns a thread that waits for the end of file; then the process and, if it leads its process group, that whole group
-// get SIGKILL. Destroy it to stop watching.
+// Owns a thread that waits for the end of file. It then sends SIGKILL to the process and, if the
+// process leads its process group, to the whole group. Destroy this object to stop watching.
 class LivenessWatch {
  public:
   // `pipe` is the read end. Throws rp::Error kNoResource.

@@ -63,14 +63,14 @@ ProcessRole ProcessRole::from_environment() {
     take_inheritance(role);
   }
   role.settings = RuntimeSettings::from_environment();
-  unsetenv("RP_TRACE");  // a file has the trace of one run: not of those that this program starts
+  unsetenv("RP_TRACE");  // a file holds the trace of one run only, not of runs that this program starts
   return role;
 }
 
 void ProcessRole::check_device(const std::string& device) const {
   if (device != "cuda" || role == Role::kAlone || has_gpus) return;
   throw Error(ExitCode::kUsage,
-              "SessionOptions::device is \"cuda\", but rp-launch was not told to use GPUs, so its workers have none; "
+              "SessionOptions::device is \"cuda\", but rp-launch was started without GPUs, so its workers have none; "
               "start the run with rp-launch --gpus all (or a number or list), and leave the field unset");
 }
 

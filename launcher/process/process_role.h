@@ -1,5 +1,5 @@
 // launcher/process/process_role.h
-// Which part a process plays in a run, and what it inherited from rp-launch for it.
+// Describes the role of a process in a run, and what it inherited from rp-launch.
 #pragma once
 
 #include <optional>
@@ -19,34 +19,37 @@ enum class Role {
 
 // The GPU of a worker, as rp-launch chose it.
 struct AssignedGpu {
-  std::string uuid;         // the GPU is the process's CUDA device 0; "": a process without a GPU of its own
-  int num_sharers = 1;      // workers of the run on this GPU
-  std::uint64_t bytes = 0;  // in each process of a run on GPUs: the least memory that a worker has; 0: unknown
+  std::string uuid;         // the GPU is the process's CUDA device 0; empty: the process has no GPU of its own
+  int num_sharers = 1;      // number of workers of the run on that GPU
+  std::uint64_t bytes = 0;  // smallest GPU memory that any worker of the run has; 0: unknown
 };
 
-// What rp-launch passes on; read once, at the start of a Session.
+// What rp-launch passes to a process that it starts. Read once, at the start of a Session.
 struct ProcessRole {
   Role role = Role::kAlone;
-  int worker = -1;  // of a worker
+  int worker = -1;  // number of this worker; -1 in other roles
   int num_workers = 1;
   AssignedGpu gpu;
   bool has_gpus = false;           // rp-launch chose GPUs for the run
-  std::optional<Channel> channel;  // this and the next two: absent when alone
-  UniqueFd liveness;               // end of file: rp-launch is gone
+  std::optional<Channel> channel;  // this and the next two are absent in role kAlone
+  UniqueFd liveness;               // reports end of file when rp-launch is gone
   UniqueFd fault_board;
   RuntimeSettings settings;
 
-  // Takes the descriptors over: makes them close-on-exec and removes all variables named below, so that the
-  // programs that this one starts are not mistaken for a part of the run. Call once, before other threads exist.
-  // Throws rp::Error: kUsage for a wrong setting, kLauncherFailed for an incomplete inheritance.
+  // Reads the variables and takes ownership of the descriptors that they name. Makes the
+  // descriptors close-on-exec and removes all variables listed below, so that programs which this
+  // process starts are not mistaken for a part of the run. Call once, before other threads exist.
+  // Throws rp::Error: kUsage for a wrong setting, kLauncherFailed if a part of the inheritance is
+  // missing.
   [[nodiscard]] static ProcessRole from_environment();
 
-  // Throws rp::Error (kUsage) for the device "cuda" in a run of rp-launch that has no GPUs: a program that wants them
-  // itself comes too late, its workers would all have the same GPU without knowing of each other. Alone it may.
+  // Throws rp::Error (kUsage) if the device is "cuda" but rp-launch has chosen no GPUs. A program
+  // cannot request GPUs itself after rp-launch has started it: all workers would use the same GPU
+  // without knowing of each other. In role kAlone the device is allowed.
   void check_device(const std::string& device) const;
 };
 
-// The variables' names, for the side that sets them.
+// The names of the variables, for rp-launch, which sets them.
 inline constexpr const char* kRoleVariable = "RP_ROLE";  // "coordinator", "worker"
 inline constexpr const char* kWorkerVariable = "RP_WORKER";
 inline constexpr const char* kWorkersVariable = "RP_WORKERS";

@@ -9,7 +9,7 @@
 
 namespace rp {
 
-// Behind the last ')': a program's name may have brackets and spaces.
+// Parses the text after the last ')', because a program's name may contain brackets and spaces.
 ProcessStat process_stat(pid_t pid) {
   std::ifstream file(cat("/proc/", pid, "/stat"));
   const std::string text{std::istreambuf_iterator<char>(file), {}};

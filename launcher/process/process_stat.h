@@ -1,5 +1,5 @@
 // launcher/process/process_stat.h
-// What the kernel tells of a process in /proc/PID/stat.
+// Reads the state and the processor time of a process from /proc/PID/stat.
 #pragma once
 
 #include <sys/types.h>
@@ -9,8 +9,8 @@
 namespace rp {
 
 struct ProcessStat {
-  char state = '?';             // the letter that ps shows, of the first thread; '?': there is no such process
-  std::uint64_t cpu_ticks = 0;  // of all threads, at their end in the kernel, too: sysconf(_SC_CLK_TCK) a second
+  char state = '?';             // state of the first thread, as the letter that ps shows; '?': no such process
+  std::uint64_t cpu_ticks = 0;  // of all threads, also while they end in the kernel; in 1/sysconf(_SC_CLK_TCK) s
 };
 
 [[nodiscard]] ProcessStat process_stat(pid_t pid);

@@ -15,11 +15,12 @@ namespace rp {
 
 namespace {
 
-// A process that wrote where it should not may have left any time.
+// A process that wrote to wrong addresses may have left any time, so the result is limited to valid
+// values.
 std::int64_t ns_since(std::int64_t then, std::int64_t now) { return then < 0 || then > now ? 0 : now - then; }
 
 constexpr int kNameWidth = 13;
-constexpr std::int64_t kNotLongNs = kNsPerSecond / 2;  // a run whose slots move at least this often is well
+constexpr std::int64_t kNotLongNs = kNsPerSecond / 2;  // a run is healthy if its slots progress at least this often
 
 std::string thread_name(bool is_worker, int thread) {
   constexpr std::array kWorker = {"weights", "inputs", "compute", "gradients"};
@@ -29,7 +30,7 @@ std::string thread_name(bool is_worker, int thread) {
   return kCoordinator[std::min(index, kCoordinator.size() - 1)];
 }
 
-// Dead, whether or not its status has been asked for.
+// True for a dead process, whether or not it has been reaped.
 bool has_ended(const ProcessSnapshot& process) { return process.status || process.kernel_state == 'Z'; }
 
 bool was_killed(const ProcessSnapshot& process) {
@@ -48,7 +49,8 @@ bool computes(const ProcessSnapshot& process) {
   return process.is_worker && process.task.slot >= 0 && wait_of(process, "compute") == nullptr;
 }
 
-// A slot whose predecessors are all committed waits for nobody else.
+// True if the worker's slot waits for something that only updates can provide. A slot whose
+// predecessors are all committed can wait for nothing else.
 bool waits_for_updates(const ProcessSnapshot& worker, std::int64_t slot) {
   return std::any_of(worker.waits.begin(), worker.waits.end(), [slot](const auto& entry) {
     const Wait& wait = entry.second;
@@ -78,7 +80,7 @@ std::string progress_text(const BoardProgress& progress) {
   return text + (progress.committed > 0 ? cat(", committed: ", progress.committed - 1) : ", none committed");
 }
 
-// What it is in the eyes of the kernel and of its own, and where.
+// Describes the state of the process, according to the kernel and to its own record.
 std::string state_text(const ProcessSnapshot& process) {
   if (process.status) {
     return WIFSIGNALED(*process.status) ? cat("killed by signal ", WTERMSIG(*process.status))
@@ -117,7 +119,7 @@ void print_process(std::ostringstream& out, const ProcessSnapshot& process, std:
   }
 }
 
-// The one thing to look at, from the most certain sign to the least.
+// Names the one thing to look at. The checks are in the order of decreasing certainty.
 std::string advice(const std::vector<ProcessSnapshot>& processes, std::int64_t now) {
   for (const ProcessSnapshot& process : processes) {
     if (!process.status && is_stopped(process)) {

@@ -1,9 +1,9 @@
 // launcher/process/run_dump.h
-// What a person reads when a run is interrupted or stands still: what every process does, what it waits for and since
-// when, what to do. Design: docs/design/dumps.md.
+// Formats the dump that is printed when a run is interrupted or stands still: what every process
+// does, what it waits for and since when, and what to do. Design: docs/design/dumps.md.
 //
-// Read from the fault board and /proc, so that stopped and dead processes are told of, too. Used by rp-launch, and by a
-// Session without it.
+// Reads the fault board and /proc, so that stopped and dead processes are included. Used by
+// rp-launch, and by a Session without rp-launch.
 #pragma once
 
 #include <sys/types.h>
@@ -18,28 +18,30 @@
 
 namespace rp {
 
-// A process at one moment.
+// The state of a process at one moment.
 struct ProcessSnapshot {
   std::string name;  // "worker 3"
   bool is_worker = false;
   pid_t pid = 0;
-  std::optional<int> status = std::nullopt;  // as waitpid() gives it, of a dead one
-  char kernel_state = '?';                   // of proc(5): R, S, D, T ...; '?': unknown
+  std::optional<int> status = std::nullopt;  // of a dead process, in the format of waitpid()
+  char kernel_state = '?';                   // as in proc(5): R, S, D, T ...; '?': unknown
   ProcessState state = ProcessState::kNotStarted;
   std::uint64_t heartbeat = 0;
   BoardTask task = {};
   BoardProgress progress = {};
-  std::vector<std::pair<std::string, Wait>> waits = {};  // by thread: "inputs"
+  std::vector<std::pair<std::string, Wait>> waits = {};  // of each thread that waits, with the thread's name: "inputs"
 };
 
-// `status`: of a process that has ended.
+// Takes a snapshot of a process. `status` is set if the process has ended.
 [[nodiscard]] ProcessSnapshot snapshot_of(const std::string& name, int board_index, pid_t pid,
                                           std::optional<int> status, FaultBoardEntry entry);
 
-// True if a slot was committed, a layer begun or a piece of a checkpoint written in between.
+// Returns true if, between the two snapshots, a slot was committed, a layer was begun, or a piece
+// of a checkpoint was written.
 [[nodiscard]] bool has_progressed(const std::vector<ProcessSnapshot>& before, const std::vector<ProcessSnapshot>& now);
 
-// Lines that each end in a newline. `why`: "interrupted". REQUIRES: the first snapshot is the coordinator's.
+// Returns lines that each end in a newline. `who` and `why` begin the first line: "rp-launch",
+// "interrupted". REQUIRES: the first snapshot is the coordinator's.
 [[nodiscard]] std::string dump_text(const std::string& who, const std::string& why,
                                     const std::vector<ProcessSnapshot>& processes, std::int64_t now_ns);
 

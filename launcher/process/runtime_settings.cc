@@ -73,7 +73,7 @@ std::string parse_device(const std::string& name, const std::string& value) {
   }
   constexpr std::string_view kEmulated = "sim:";
   if (value.starts_with(kEmulated)) {
-    if (value.size() > kEmulated.size()) return value;  // the program finds out what it names
+    if (value.size() > kEmulated.size()) return value;  // the program checks the name
     throw Error(
         ExitCode::kUsage,
         cat(name, " is \"", value,

@@ -1,6 +1,6 @@
 // launcher/process/runtime_settings.h
-// The settings of the runtime, as one table. The options of rp-launch, the variables RP_..., the checks of
-// SessionOptions, `rp-launch --help` and the table in docs/launcher.md are all made from it.
+// Defines the settings of the runtime as one table. The options of rp-launch, the variables RP_...,
+// the checks of SessionOptions, `rp-launch --help` and the table in docs/launcher.md are made from it.
 //
 // A new setting is a field of SessionOptions, a row of the table, and the code that uses it.
 #pragma once
@@ -81,11 +81,11 @@ void read_setting(RuntimeSettings& settings, const RuntimeSetting& setting, cons
 [[nodiscard]] bool parse_switch(const std::string& name, const std::string& value);
 [[nodiscard]] int parse_count(const std::string& name, const std::string& value, int least, int most,
                               const char* advice = "");
-// `value` must be one of `allowed`.
+// Accepts only the values in `allowed`.
 [[nodiscard]] std::string parse_choice(const std::string& name, const std::string& value,
                                        const std::vector<std::string>& allowed);
 
-// Returns the value of a variable; nothing if it is unset or empty.
+// Returns the value of an environment variable; nothing if it is unset or empty.
 [[nodiscard]] std::optional<std::string> environment_value(const std::string& name);
 
 }  // namespace rp

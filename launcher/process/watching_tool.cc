@@ -12,23 +12,24 @@ namespace rp {
 
 namespace {
 
-// Beginnings of the names of variables that a tool sets for the processes that it watches.
+// Prefixes of the names of variables that tools set for the processes they watch.
 constexpr std::array<std::string_view, 6> kVariables = {
-    "CUDA_INJECTION64_PATH",    // a library that the CUDA driver loads: Nsight, the sanitizers, CUPTI's users
-    "NVTX_INJECTION64_PATH",    // the same for NVTX
+    "CUDA_INJECTION64_PATH",    // a library that the CUDA driver loads: Nsight, sanitizers, users of CUPTI
+    "NVTX_INJECTION64_PATH",    // a library that NVTX loads
     "NV_SANITIZER_INJECTION_",  // compute-sanitizer
     "NV_COMPUTE_PROFILER_",     // Nsight Compute
-    "NV_NSIGHT_INJECTION_",     // both
+    "NV_NSIGHT_INJECTION_",     // Nsight Compute
     "NSYS_PROFILING_SESSION_ID",
 };
 
-// Parts of the file names of libraries that are preloaded for a tool.
+// Parts of the file names of libraries that tools preload.
 constexpr std::array<std::string_view, 9> kLibraries = {
     "libasan",      "liblsan",      "libtsan",        "libubsan",
     "libclang_rt.", "TreeLauncher", "ToolsInjection", "InterceptorInjection",
     "vgpreload"};
 
-// The preloaded library that belongs to a tool, or nothing. Such libraries are parted by colons or spaces.
+// Returns the first preloaded library that belongs to a tool, or an empty text. The libraries in
+// `preloaded` are separated by colons or spaces.
 std::string_view tool_library(std::string_view preloaded) {
   while (!preloaded.empty()) {
     const std::string_view path = preloaded.substr(0, preloaded.find_first_of(": "));

@@ -1,5 +1,6 @@
 // launcher/process/worker_attach.h
-// The worker's side of its start: gets the host store, then has its output opened.
+// Implements the worker's side of the start handshake: it receives the host store, then has its
+// output opened.
 #pragma once
 
 #include "common/system/clock.h"
@@ -7,12 +8,13 @@
 
 namespace rp {
 
-// Waits for kAttach, which brings the descriptors of the host store. Throws rp::Error kLauncherFailed if the
-// launcher is gone, kHang if the patience is over.
+// Waits for kAttach, which carries the descriptors of the host store. Throws rp::Error
+// kLauncherFailed if the launcher is gone, kHang if the patience runs out.
 [[nodiscard]] Message receive_attach(Channel& channel, Patience& patience);
 
-// Says that this worker's start succeeded. What it wrote to stdout and stderr until now is dropped, what it writes
-// after the return reaches the user. Throws as receive_attach().
+// Reports that this worker's start succeeded. Output that it wrote to stdout and stderr before is
+// dropped; output that it writes after this function returns reaches the user. Throws the same
+// errors as receive_attach().
 void confirm_attached(Channel& channel, Patience& patience);
 
 }  // namespace rp

@@ -1,5 +1,6 @@
 // launcher/trace/json_text.h
-// JSON as text that grows by pieces, without a stream for each: a trace has millions of numbers.
+// Builds JSON text piece by piece, without a stream for each value: a trace has millions of
+// numbers.
 #pragma once
 
 #include <array>
@@ -10,7 +11,7 @@
 
 namespace rp {
 
-// Structure is the caller's, by raw(). Owned by its writer; one thread's.
+// The caller writes the structure (brackets, commas) with raw(). Used by one thread.
 class JsonText {
  public:
   JsonText& raw(std::string_view text) {
@@ -23,7 +24,7 @@ class JsonText {
     text_.append(digits.data(), end);
     return *this;
   }
-  // Microseconds, to the nanosecond.
+  // Appends a time in microseconds, with three decimals.
   JsonText& time(std::int64_t ns) {
     number(ns / 1000);
     const auto rest = static_cast<int>(ns % 1000);
@@ -40,7 +41,7 @@ class JsonText {
     text_ += '"';
     return *this;
   }
-  // `,"key":value`
+  // Appends `,"key":value`.
   JsonText& field(std::string_view key, std::int64_t value) { return raw(",\"").raw(key).raw("\":").number(value); }
   JsonText& field(std::string_view key, std::string_view value) { return raw(",\"").raw(key).raw("\":").string(value); }
 

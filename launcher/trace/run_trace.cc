@@ -16,7 +16,7 @@ namespace rp {
 
 namespace {
 
-constexpr std::size_t kNumDescriptors = 2;  // the file, the journal: the last ones of a message
+constexpr std::size_t kNumDescriptors = 2;  // the file and the journal: the last two in a message
 
 [[noreturn]] void throw_unwritable(const std::string& path, const std::string& why) {
   throw Error(ExitCode::kOutputFailed,
@@ -45,7 +45,7 @@ RunTrace RunTrace::open(const std::filesystem::path& file, const TraceTitle& tit
   if (path.size() > kMaxBlobBytes) throw_unwritable(path, "its name is too long");
   UniqueFd fd = open_kept_file(path, O_WRONLY, 0644, "choose another file for --trace");
   RunTrace trace(path, std::move(fd), TraceJournal::create(std::filesystem::path(path).parent_path(), title));
-  trace.write();  // so that a full disk is found now
+  trace.write();  // detects a full disk before the run
   return trace;
 }
 

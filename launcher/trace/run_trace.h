@@ -1,8 +1,10 @@
 // launcher/trace/run_trace.h
-// The trace of a run, from the check that its file can be written to the file itself: docs/design/trace.md.
+// Owns the trace of a run, from the check that its file can be written to the complete file:
+// docs/design/trace.md.
 //
-// Opened by the coordinator; its journal and file travel with the host store, in the message that starts the workers,
-// to rp-launch, which writes the file when all others have ended. A process without rp-launch writes it itself.
+// The coordinator opens it. Its journal and file travel with the host store, in the message that
+// starts the workers, to rp-launch, which writes the file when all other processes have ended. A
+// process without rp-launch writes the file itself.
 #pragma once
 
 #include <filesystem>
@@ -17,21 +19,23 @@ namespace rp {
 
 class RunTrace {
  public:
-  // Writes a trace without events to the file, which is there from now on. Throws rp::Error kOutputFailed.
+  // Creates the file and writes a trace without events to it. Throws rp::Error kOutputFailed.
   [[nodiscard]] static RunTrace open(const std::filesystem::path& file, const TraceTitle& title);
 
   // Adds the trace to a message.
   void append_to(Message& message) const;
-  // The trace in a message that has come, nullopt if there is none; the message keeps it (copy_of) or has none
-  // afterwards. Throws rp::Error kLauncherFailed for what is none of this build.
+  // Return the trace in a received message, or nullopt if it contains none. copy_of() leaves the
+  // trace in the message; take_from() removes it. Throw rp::Error kLauncherFailed if the trace is
+  // from another build.
   [[nodiscard]] static std::optional<RunTrace> copy_of(const Message& message);
   [[nodiscard]] static std::optional<RunTrace> take_from(Message& message);
 
   [[nodiscard]] TraceJournal& journal() { return journal_; }
 
-  // Writes what the journal has to the file. Throws rp::Error kOutputFailed.
+  // Writes the contents of the journal to the file. Throws rp::Error kOutputFailed.
   void write() const;
-  // The same; what fails is one line for stderr, else "". `program` begins the line.
+  // Like write(), but returns a failure as one line for stderr that begins with `program`; "" if
+  // there is none.
   [[nodiscard]] std::string write_or_warn(const char* program) const;
 
  private:

@@ -14,7 +14,7 @@ std::int64_t slot_number(std::int64_t slot) {
   return slot < 0 ? -1 : static_cast<std::int64_t>(number_of(static_cast<std::uint64_t>(slot)));
 }
 
-// In 64 bits: a process that wrote where it should not may have left any numbers.
+// Computes in 64 bits, because a process that wrote to wrong addresses may have left any numbers.
 std::string layers_text(const TraceRecord& r) {
   const std::int64_t last = std::int64_t{r.end_layer} - 1;
   return last == r.first_layer ? cat(last) : cat(r.first_layer, "-", last);
@@ -37,7 +37,7 @@ std::string block_text(const TraceRecord& r) {
 
 std::string update_text(const char* what, const TraceRecord& r) { return cat(what, layers_text(r)); }
 
-// "forward", "fused", "recompute", "backward".
+// Returns "forward", "fused", "recompute" or "backward".
 const char* part_name(const TraceRecord& r) {
   return r.kind == TraceKind::kRecompute ? "recompute" : phase_name(static_cast<Phase>(r.detail));
 }
@@ -81,7 +81,7 @@ const char* trace_category(TraceKind kind) {
     case TraceKind::kNorm: return "update";
     case TraceKind::kNone: break;
   }
-  return nullptr;  // of a later version
+  return nullptr;  // a kind of a later version
 }
 
 std::string trace_event_name(const TraceRecord& r) {

@@ -1,5 +1,6 @@
 // launcher/trace/trace_event.h
-// What a record of the journal is called in the trace, and what it says there: docs/formats/trace.md#json.
+// Maps a record of the journal to the category, name and arguments of its trace event:
+// docs/formats/trace.md#json.
 #pragma once
 
 #include <string>
@@ -9,13 +10,13 @@
 
 namespace rp {
 
-// nullptr for a kind that this version does not know.
+// Returns nullptr for a kind that this version does not know.
 [[nodiscard]] const char* trace_category(TraceKind kind);
 
-// Short, as "forward 0-3 m5".
+// Returns a short name, such as "forward 0-3 m5".
 [[nodiscard]] std::string trace_event_name(const TraceRecord& record);
 
-// Adds the members of "args" after the first one, which is "pipeline".
+// Appends the members of "args", except the first one, which is "pipeline".
 void add_trace_arguments(JsonText& out, const TraceRecord& record);
 
 }  // namespace rp

@@ -18,22 +18,23 @@ namespace {
 
 constexpr std::size_t kFlushBytes = std::size_t{1} << 20;
 
-// A track: process and number. In the JSON these are pid and tid.
+// Identifies a track by process and track number. In the JSON these are pid and tid.
 using TrackName = std::pair<std::uint32_t, std::uint32_t>;
 
-// What was made once, and by whom it was brought to where others find it: the begin of a flow.
+// Identifies something that was produced once: a block, or a version of a weight group.
 using FlowKey = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t>;
+// The event that wrote the block or weights to the host store: the begin of a flow.
 struct Producer {
   TrackName track;
   std::int64_t begin_ns = 0;
   std::int64_t end_ns = 0;
 };
 
-// By slot, kind, index, microbatch. Slots are not negative.
+// The key of a block. Slots are not negative, so it differs from every key of weights.
 FlowKey block_key(std::int64_t slot, std::int64_t kind, std::int64_t index, std::int64_t microbatch) {
   return {slot, kind, index, microbatch};
 }
-// By weight group and version.
+// The key of a version of a weight group.
 FlowKey weights_key(std::int64_t group, std::int64_t version) { return {-1, group, version, 0}; }
 
 class TraceText {
@@ -122,7 +123,8 @@ class TraceText {
     out_.number(track.second).raw("}}");
   }
 
-  // What encloses others comes before them, although it was recorded after them.
+  // Sorts the events so that an event comes before those that it encloses, although it was recorded
+  // after them.
   void write_track(const TrackName& track, const Pieces& pieces) {
     std::vector<TraceRecord> records;
     for (const TraceJournal::Piece& piece : pieces) {
@@ -155,7 +157,7 @@ class TraceText {
     out_.raw("}}");
   }
 
-  // From whoever made what this record brought.
+  // Writes an arrow from the producer of the block or weights that this record uploaded.
   void write_flow(const TrackName& track, const TraceRecord& r) {
     FlowKey key;
     if (r.kind == TraceKind::kUploadInput && r.numbers[1] >= 0) {
@@ -167,11 +169,12 @@ class TraceText {
     }
     const auto is_before = [](const auto& producer, const FlowKey& wanted) { return producer.first < wanted; };
     const auto found = std::lower_bound(producers_.begin(), producers_.end(), key, is_before);
-    if (found == producers_.end() || found->first != key) return;  // initial weights, or its maker's record is lost
+    if (found == producers_.end() || found->first != key) return;  // initial weights, or the producer's record is lost
     const Producer& producer = found->second;
     const char* name = r.kind == TraceKind::kUploadInput ? "data" : "weights";
     ++num_flows_;
-    // An arrow belongs to the event that encloses its time: the end itself is outside.
+    // An arrow belongs to the event that encloses its time, and the end of an event is outside of
+    // it.
     write_flow_end("s", name, producer.track, std::max(producer.begin_ns, producer.end_ns - 1));
     write_flow_end("f", name, track, r.begin_ns);
   }

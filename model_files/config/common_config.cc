@@ -12,14 +12,15 @@ constexpr std::int64_t kMaxPositions = std::int64_t{1} << 31;
 constexpr std::int64_t kMaxExperts = 65'536;
 constexpr double kMaxFactor = 1e6;
 
-// Settings of relatives of these architectures that would change what is computed.
+// Refuses settings that relatives of these architectures have and that would change the
+// computation.
 void refuse_what_nobody_has(const ConfigSection& file) {
   file.require("attention_dropout", 0);
   for (const char* key : {"embedding_multiplier", "residual_multiplier", "logits_scaling"}) file.require(key, 1);
   for (const char* key : {"attention_multiplier", "clip_qkv", "rope_interleaved"}) file.require_absent(key);
 }
 
-// torch counts a negative one from the end of the vocabulary.
+// LibTorch counts a negative index from the end of the vocabulary.
 std::int64_t read_padding_id(const ConfigSection& file, std::int64_t vocabulary, std::int64_t otherwise) {
   constexpr const char* kKey = "pad_token_id";
   if (!file.has(kKey)) return file.is_null(kKey) || otherwise >= vocabulary ? -1 : otherwise;
@@ -65,11 +66,12 @@ AttentionConfig read_heads(const ConfigSection& file, const FamilyDefaults& defa
   return attention;
 }
 
-// Some exporters write it beside the rotary parameters; transformers then prefers it to theirs.
+// Some exporters write this key next to the rotary parameters; transformers then prefers it to the
+// one within them.
 std::int64_t original_positions(const ConfigSection& file, const ConfigSection& rope, std::int64_t otherwise) {
   constexpr const char* kKey = "original_max_position_embeddings";
   if (file.has(kKey) && rope.has(kKey) && file.integer(kKey, kMaxPositions) != rope.integer(kKey, kMaxPositions)) {
-    throw file.refuse(kKey, " is ", file.integer(kKey, kMaxPositions), " beside and ",
+    throw file.refuse(kKey, " is ", file.integer(kKey, kMaxPositions), " next to and ",
                       rope.integer(kKey, kMaxPositions), " within the rotary parameters; remove the wrong one");
   }
   if (rope.has(kKey)) return rope.integer(kKey, kMaxPositions);
@@ -84,7 +86,8 @@ void read_llama3(const ConfigSection& rope, const char* key, RopeConfig& result)
                     result.low_freq_factor);
 }
 
-// YaRN (arXiv 2309.00071), as transformers computes its factor of cosine and sine.
+// Reads YaRN's parameters (arXiv 2309.00071) and computes the factor of cosine and sine as
+// transformers does.
 void read_yarn(const ConfigSection& rope, RopeConfig& result) {
   const auto number = [&](const char* key, double otherwise) {
     return rope.has(key) ? rope.number(key, 0, kMaxFactor) : otherwise;
@@ -98,7 +101,7 @@ void read_yarn(const ConfigSection& rope, RopeConfig& result) {
   result.attention_factor = number("attention_factor", derived);
 }
 
-// `rope` is the object under `key`; `theta` is for one that has none.
+// `rope` is the object under `key`. `theta` is the value for an object without rope_theta.
 RopeConfig read_rope(const ConfigSection& file, const ConfigSection& rope, const char* key, double theta,
                      std::int64_t max_positions) {
   RopeConfig result{.theta = rope.has("rope_theta") ? rope.number("rope_theta", 1, 1e15) : theta};
@@ -132,7 +135,8 @@ RopeConfig read_flat_rope(const ConfigSection& file, const char* key, double the
   return read_rope(file, rope, key, read_theta(file, "rope_theta", theta), max_positions);
 }
 
-// Readers disagree about which of the two spellings counts, so that both must say the same.
+// Programs disagree about which of the two keys takes precedence, so both must describe the same
+// rotation.
 RopeConfig read_rope(const ConfigSection& file, double theta, std::int64_t max_positions) {
   file.require("partial_rotary_factor", 1);
   const char* key = file.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
@@ -197,7 +201,7 @@ RopesByType read_ropes_by_type(const ConfigSection& file, const RopesByType& def
     if (!both.has(type))
       throw file.refuse(kKey, " has nothing for ", quoted_name(type), "; layers of this family rotate by their type");
     RopeConfig rope = read_rope(file, both.section(type), kKey, otherwise.theta, max_positions);
-    rope.truncates = true;  // transformers 5 looks for `truncate` in the outer object, where it is not
+    rope.truncates = true;  // transformers 5 looks for `truncate` in the outer object, which never has it
     return rope;
   };
   const RopesByType ropes = {rope_of("full_attention", defaults.full), rope_of("sliding_attention", defaults.sliding)};

@@ -1,5 +1,6 @@
 // model_files/config/common_config.h
-// Reads what config.json says in the same way for every family. The families call these and then say what is theirs.
+// Reads the parts of config.json that all families have in common. The reader of each family calls
+// these functions and adds what is particular to the family.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +16,10 @@ inline constexpr std::int64_t kMaxInner = std::int64_t{1} << 22;  // intermediat
 inline constexpr std::int64_t kMaxWindow = std::int64_t{1} << 31;
 inline constexpr std::int64_t kMaxLayers = 10'000;
 
-// What a key means that config.json lacks. (A null means none, which for heads is as many as queries have.)
+// The values of keys that config.json lacks. A null has other effects: for pad_token_id it means no
+// padding token, for num_key_value_heads as many as query heads, for head_dim hidden / num_heads.
 struct FamilyDefaults {
-  std::int64_t num_heads = 0;     // 0: the file must say
+  std::int64_t num_heads = 0;     // 0: the file must have it
   std::int64_t num_kv_heads = 0;  // 0: as many as query heads
   std::int64_t head_dim = 0;      // 0: hidden / num_heads
   double norm_epsilon = 1e-6;
@@ -25,41 +27,45 @@ struct FamilyDefaults {
   bool tied_head = false;
   std::int64_t padding_id = -1;  // -1: none
   std::int64_t max_positions = 2048;
-  std::int64_t vocabulary = 0;  // 0: the file must say
+  std::int64_t vocabulary = 0;  // 0: the file must have it
   const char* activation_key = "hidden_act";
-  const char* activation = "silu";  // the only one
-  bool rope_by_type = false;        // rotary parameters are left to read_ropes_by_type()
+  const char* activation = "silu";  // the only supported value
+  bool rope_by_type = false;        // leaves the rotary parameters to read_ropes_by_type()
 };
 
-// Absent: the file says nothing.
+// Returns the dtype of the weights; nullopt if the file does not have one.
 [[nodiscard]] std::optional<DType> read_dtype(const ConfigSection& file);
 
-// The method by which weights are quantised; empty: they are not.
+// Returns the method by which the weights are quantised; empty if they are not.
 [[nodiscard]] std::string read_quantization(const ConfigSection& file);
 
-// Fills `config` except its family and its layers, and gives a layer with the attention's sizes and rope, and an MLP's
-// width if the file has intermediate_size. Throws rp::Error (kBadInput) naming the file, the key and what it must be.
+// Fills `config` except its family and its layers. Returns a layer that has the attention's sizes
+// and rope, and the MLP's width if the file has intermediate_size. Throws rp::Error (kBadInput)
+// naming the file, the key and what it must be.
 [[nodiscard]] DecoderLayerConfig read_common(const ConfigSection& file, const FamilyDefaults& defaults,
                                              ModelConfig& config);
 
-// What read_common() leaves out for families whose layers rotate differently by their type: "full_attention" and
-// "sliding_attention" of the file's rope_parameters; or, as files had it before transformers 5, rope_theta and
-// rope_scaling for full attention, and for windows rotation without scaling, by `local_theta_key` (null: by rope_theta,
-// too).
+// The rotary parameters of families whose layers rotate differently by type, which read_common()
+// leaves out. They are read from "full_attention" and "sliding_attention" of the file's
+// rope_parameters. In files from before transformers 5, full attention uses rope_theta and
+// rope_scaling; layers with a window rotate without scaling and use the theta under
+// `local_theta_key` (null: also rope_theta).
 struct RopesByType {
   RopeConfig full{}, sliding{};
 };
 [[nodiscard]] RopesByType read_ropes_by_type(const ConfigSection& file, const RopesByType& defaults,
                                              const char* local_theta_key, std::int64_t max_positions);
 
-// num_hidden_layers times `layer`.
+// Adds num_hidden_layers copies of `layer`.
 void add_layers(const ConfigSection& file, const DecoderLayerConfig& layer, ModelConfig& config);
 
-// "full_attention" or "sliding_attention" for each layer. Empty: the file has no layer_types.
+// Returns "full_attention" or "sliding_attention" for each layer; empty if the file has no
+// layer_types.
 [[nodiscard]] std::vector<std::string> read_layer_types(const ConfigSection& file, std::int64_t num_layers);
 
-// Layers that slide have the file's sliding_window, or `otherwise` where it has none: those that layer_types calls so,
-// else those of which slides(layer) is true.
+// Sets the window of each layer that has one to the file's sliding_window, or to `otherwise` if the
+// file has none. These are the layers that layer_types calls "sliding_attention"; without
+// layer_types, those for which slides(layer) is true.
 template <typename Slides>
 void read_windows(const ConfigSection& file, ModelConfig& config, const Slides& slides, std::int64_t otherwise = 0) {
   const std::vector<std::string> types = read_layer_types(file, config.num_layers());
@@ -71,11 +77,12 @@ void read_windows(const ConfigSection& file, ModelConfig& config, const Slides& 
   }
 }
 
-// As Qwen's dense classes do: only with use_sliding_window, and without layer_types from layer max_window_layers on.
+// Sets windows as Qwen's dense classes do: only if use_sliding_window is true, and without
+// layer_types for all layers from max_window_layers on.
 void read_qwen_windows(const ConfigSection& file, ModelConfig& config);
 
-// Their number, which is under `number_key`, how many of them a token has, and with output_router_logits the
-// coefficient of the auxiliary loss.
+// Reads the number of experts, which is stored under `number_key`, the number of experts that a
+// token uses, and, if output_router_logits is true, the coefficient of the auxiliary loss.
 [[nodiscard]] ExpertsConfig read_experts(const ConfigSection& file, const char* number_key);
 
 }  // namespace rp

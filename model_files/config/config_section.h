@@ -1,5 +1,5 @@
 // model_files/config/config_section.h
-// An object of config.json whose members are checked as they are read.
+// An object of config.json that checks its members as they are read.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,9 @@
 
 namespace rp {
 
-// A null member counts as absent. Each method throws rp::Error (kBadInput) naming the file, the key and what it must
-// be; those without a default also where the key is absent. The path and the object must outlive it.
+// A null member counts as absent. Each method throws rp::Error (kBadInput) naming the file, the key
+// and what it must be. A method without a default value also throws if the key is absent. The path
+// and the JSON object must outlive this object.
 class ConfigSection {
  public:
   ConfigSection(const std::filesystem::path& file, const nlohmann::json& object) : file_(file), object_(object) {}
@@ -27,19 +28,19 @@ class ConfigSection {
     return object_.contains(key) && !object_.at(key).is_null();
   }
 
-  // Keeps unread() from listing members that matter only if another member says so.
+  // Keeps unread() from listing members that matter only for certain values of another member.
   void knows(std::initializer_list<const char*> keys) const { asked_.insert(keys.begin(), keys.end()); }
 
-  // Whether it is there and null, which for some keys is not the same as absent.
+  // Returns true if the member is present and null, which for some keys differs from absent.
   [[nodiscard]] bool is_null(const char* key) const { return object_.contains(key) && object_.at(key).is_null(); }
 
-  // From 1 to `max`.
+  // Returns a whole number from 1 to `max`.
   [[nodiscard]] std::int64_t integer(const char* key, std::int64_t max) const { return whole(key, need(key), 1, max); }
 
-  // From 0 to `max`.
+  // Returns a whole number from 0 to `max`.
   [[nodiscard]] std::int64_t count(const char* key, std::int64_t max) const { return whole(key, need(key), 0, max); }
 
-  // A list of them, at least `min`, at most `max`; empty if it is absent.
+  // Returns a list of whole numbers from `min` to `max`; empty if the key is absent.
   [[nodiscard]] std::vector<std::int64_t> integers(const char* key, std::int64_t min, std::int64_t max) const {
     std::vector<std::int64_t> result;
     if (!has(key)) return result;
@@ -48,7 +49,7 @@ class ConfigSection {
     return result;
   }
 
-  // At least `min`, at most `max`.
+  // Returns a number from `min` to `max`.
   [[nodiscard]] double number(const char* key, double min, double max) const {
     const nlohmann::json& value = need(key);
     const double number = value.is_number() ? value.get<double>() : 0;
@@ -72,7 +73,7 @@ class ConfigSection {
     return value.get<std::string>();
   }
 
-  // A list of strings; empty if it is absent.
+  // Returns a list of strings; empty if the key is absent.
   [[nodiscard]] std::vector<std::string> texts(const char* key) const {
     std::vector<std::string> result;
     if (!has(key)) return result;
@@ -84,7 +85,7 @@ class ConfigSection {
     return result;
   }
 
-  // An empty one if it is absent.
+  // Returns an empty section if the key is absent.
   [[nodiscard]] ConfigSection section(const char* key) const {
     static const nlohmann::json kEmpty = nlohmann::json::object();
     if (!has(key)) return ConfigSection(file_, kEmpty);
@@ -93,12 +94,12 @@ class ConfigSection {
     return ConfigSection(file_, value);
   }
 
-  // A setting that we have not. One that is spelled out as off counts as absent.
+  // Refuses a setting that is not supported. A value of false counts as absent.
   void require_absent(const char* key) const {
     if (has(key) && need(key) != false) throw wrong(key, need(key), "absent or null; it is not supported");
   }
 
-  // A list of which we have one value only.
+  // Refuses a list that has an element other than the only supported value.
   void require_all(const char* key, const char* supported) const {
     if (!has(key)) return;
     for (const nlohmann::json& value : need(key)) {
@@ -106,7 +107,7 @@ class ConfigSection {
     }
   }
 
-  // The first member that is an object itself, or "".
+  // Returns the key of the first member that is itself an object; empty if there is none.
   [[nodiscard]] std::string nested() const {
     for (const auto& [key, value] : object_.items()) {
       if (value.is_object()) return key;
@@ -114,7 +115,7 @@ class ConfigSection {
     return "";
   }
 
-  // The keys of members that are not null and that no method has been called for, sorted.
+  // Returns the sorted keys of members that are not null and that no method has been called for.
   [[nodiscard]] std::vector<std::string> unread() const {
     std::vector<std::string> keys;
     for (const auto& [key, value] : object_.items()) {
@@ -123,14 +124,15 @@ class ConfigSection {
     return keys;
   }
 
-  // A setting of which we have one value only.
+  // Refuses a setting whose value is not the only supported one.
   void require(const char* key, double supported) const {
     if (has(key) && number(key, -1e30, 1e30) != supported) {
       throw wrong(key, need(key), cat(supported, "; other values are not supported"));
     }
   }
 
-  // The key that a method was last called for. After an error that is the key whose value was refused.
+  // Returns the key that a method was last called for. After an error it is the key whose value was
+  // refused.
   [[nodiscard]] const std::string& last_asked() const { return last_asked_; }
 
   [[nodiscard]] const std::filesystem::path& file() const { return file_; }
@@ -143,7 +145,7 @@ class ConfigSection {
 
  private:
   std::int64_t whole(const char* key, const nlohmann::json& value, std::int64_t min, std::int64_t max) const {
-    // A number beyond 2^63 must not wrap on its way to a signed one.
+    // A number of 2^63 or more must not wrap around when it is converted to a signed one.
     if (!value.is_number_unsigned() || value.get<std::uint64_t>() < static_cast<std::uint64_t>(min) ||
         value.get<std::uint64_t>() > static_cast<std::uint64_t>(max)) {
       throw wrong(key, value, cat("a whole number from ", min, " to ", max));

@@ -1,6 +1,6 @@
 // model_files/config/embedded_files.h
-// Data files that are part of the program: the build makes the source from them, so that installed programs need no
-// path.
+// Data files that are compiled into the program. The build generates the source from them, so
+// installed programs need no path to them.
 #pragma once
 
 #include <string_view>

@@ -10,18 +10,18 @@
 
 namespace rp {
 
-// A linear layer of a decoder layer: a weight [out, in]; where it is the experts', one [num_experts, out, in], of which
-// a token goes through `uses_per_token`.
+// A linear layer of a decoder layer. Its weight is [out, in], or [num_experts, out, in] for the
+// weights of all experts, of which each token uses `uses_per_token`.
 struct LinearShape {
   std::string name{};
   std::int64_t out = 0;
   std::int64_t in = 0;
   bool has_bias = false;
-  std::int64_t num_experts = 0;  // 0: it is not theirs
+  std::int64_t num_experts = 0;  // 0: not a layer of the experts
   std::int64_t uses_per_token = 1;
-  bool is_expert_part = false;  // of experts or router
+  bool is_expert_part = false;  // a layer of the experts or the router
 };
-// In the order of the computation.
+// Returns the linear layers in the order of the computation.
 [[nodiscard]] std::vector<LinearShape> linears_of(const DecoderLayerConfig& layer, std::int64_t hidden);
 
 }  // namespace rp

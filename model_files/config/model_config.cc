@@ -24,7 +24,8 @@ const json& presets() {
   return kPresets;
 }
 
-// Reads what `file`, whose model_type is `type`, says of a family's model. Throws as read_model_config().
+// Reads the model of a family from `file`, whose model_type is `type`. Throws as
+// read_model_config() does.
 ModelConfig config_of_family(const ConfigSection& file, const std::string& type, std::string name) {
   for (const Family* family : kFamilies) {
     if (family->model_type != type) continue;
@@ -41,7 +42,7 @@ ModelConfig config_of_family(const ConfigSection& file, const std::string& type,
                     "; the supported ones are ", list_of(types));
 }
 
-// The text part. What holds for all of the model stands outside of it.
+// Reads the text part. Settings that apply to the whole model are outside of text_config.
 ModelConfig config_of_wrapper(const ConfigSection& file, const Wrapper& wrapper, std::string name) {
   if (!file.has("text_config"))
     throw file.refuse("has no text_config, which a model of type ", quoted_name(wrapper.model_type), " must have");
@@ -57,7 +58,8 @@ ModelConfig config_of_wrapper(const ConfigSection& file, const Wrapper& wrapper,
   return config;
 }
 
-// The bounds of single values would allow more parameters than a number of 64 bits counts.
+// Each value alone is within its bounds, but together they could still describe more parameters
+// than a 64-bit number can count.
 void check_size(const ConfigSection& file, const ModelConfig& config) {
   constexpr double kMaxParameters = 1e15;
   const auto product = [](std::int64_t a, std::int64_t b) { return static_cast<double>(a) * static_cast<double>(b); };
@@ -80,7 +82,7 @@ ModelConfig config_of(const ConfigSection& file, std::string name) {
   return config;
 }
 
-// Separates values by spaces.
+// A line of values separated by spaces.
 class Line {
  public:
   Line() { text_ << std::hexfloat; }
@@ -153,7 +155,7 @@ ModelConfig read_model_config(const std::filesystem::path& folder) {
   constexpr std::uint64_t kMaxConfigBytes = std::uint64_t{1} << 20;
   const std::filesystem::path path = folder / kConfigFile;
   const json object = read_json_file(path, kMaxConfigBytes);
-  // "model/" has an empty last part.
+  // "model/" has an empty last component.
   const std::filesystem::path named = folder.has_filename() ? folder : folder.parent_path();
   return config_of(ConfigSection(path, object), named.filename().string());
 }

@@ -39,16 +39,17 @@ const std::set<std::string, std::less<>> kWithoutConsequence = {"_name_or_path",
 
 constexpr std::size_t kShownKeys = 8;
 
-// How a family reads a config.json that is not its own.
+// The outcome of reading a config.json as if it belonged to another family.
 struct Reading {
   std::string family;
   std::vector<std::string> refusals{}, unread{};  // messages; keys in quotes
-  std::size_t distance = 0;                       // of its name
+  std::size_t distance = 0;                       // between the names of the families
 
   [[nodiscard]] auto rank() const { return std::tuple(refusals.size() + unread.size(), distance); }
 };
 
-// Reads again without each key that is refused, until nothing is or a key is missing.
+// Reads the file again without each key that is refused, until no key is refused or a key is
+// missing.
 Reading read_as(const Family& family, const std::filesystem::path& path, nlohmann::json object,
                 const std::string& type) {
   Reading reading{.family = std::string(family.model_type), .distance = edit_distance(type, family.model_type)};
@@ -77,7 +78,8 @@ Reading read_as(const Family& family, const std::filesystem::path& path, nlohman
 std::string nearest_family(const ConfigSection& file, const std::string& type) {
   const nlohmann::json& object = file.has("text_config") ? file.section("text_config").object() : file.object();
   std::vector<Reading> readings;
-  // From the last: of qwen2 and qwen3, which are as near to a qwen4, the newer one is more like it.
+  // Starts from the last family, because of equally near ones the newer is more similar: qwen2 and
+  // qwen3 have the same distance from a qwen4.
   for (auto family = kFamilies.rbegin(); family != kFamilies.rend(); ++family)
     readings.push_back(read_as(**family, file.file(), object, type));
   const Reading& nearest = *std::ranges::min_element(readings, {}, &Reading::rank);

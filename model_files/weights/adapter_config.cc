@@ -20,10 +20,10 @@ namespace {
 constexpr std::uint64_t kMaxConfigBytes = std::uint64_t{1} << 20;
 constexpr std::string_view kPrefix = "base_model.model.";
 
-// "model.norm" of "model.norm.weight".
+// Returns "model.norm" for "model.norm.weight".
 std::string module_of(const std::string& name) { return name.substr(0, name.rfind('.')); }
 
-// Names of the modules that are saved as a whole.
+// Returns the names of the modules that are saved as a whole.
 std::set<std::string> saved_modules(const ModelConfig& config, const std::vector<LayerTensors>& layers) {
   std::set<std::string> modules;
   for (std::size_t i = 0; i < layers.size(); ++i) {
@@ -37,15 +37,16 @@ std::set<std::string> saved_modules(const ModelConfig& config, const std::vector
   return modules;
 }
 
-// Every character of a name that means something else in a regular expression is a dot.
+// A dot is the only character of a name that has a special meaning in a regular expression.
 std::string escaped(const std::string& name) {
   std::string text;
   for (const char c : name) text += c == '.' ? std::string("\\.") : std::string(1, c);
   return text;
 }
 
-// Whole names would be right, too, but a short list is what people read: names within a layer, where all layers have
-// them. Of a multimodal model these would also fit layers of its other parts: there it is one regular expression.
+// Whole names would be correct too, but a short list is easier to read. So names are given within a
+// layer if all layers have a pair there. In a multimodal model such names would also match layers
+// of its other parts, so there the result is one regular expression.
 nlohmann::ordered_json target_modules(const ModelConfig& config, const std::vector<LayerTensors>& layers) {
   constexpr std::string_view kPair = ".lora_A.weight";
   std::map<std::string, std::vector<std::string>> adapted;
@@ -91,7 +92,8 @@ std::vector<CheckpointTensor> adapter_tensors(const ModelConfig& config, const T
         tensors.push_back({.name = name, .shape = tensor.shape, .layer = layer, .parts = {{.parameter = tensor.name}}});
         continue;
       }
-      const std::size_t place = name.size() - tensor.name.size() + kExpertsPrefix.size();  // of the expert's number
+      const std::size_t place =
+          name.size() - tensor.name.size() + kExpertsPrefix.size();  // position of the expert's number
       for (std::int64_t expert = 0; expert < tensor.shape.front(); ++expert) {
         tensors.push_back({.name = cat(name.substr(0, place), expert, ".", name.substr(place)),
                            .shape = {tensor.shape.begin() + 1, tensor.shape.end()},
@@ -165,11 +167,11 @@ TrainedParts read_adapter_config(const std::filesystem::path& folder) {
     for (const std::string& target : config.texts("target_modules"))
       lora.targets += cat(lora.targets.empty() ? "" : ",", target);
   }
-  // PEFT takes every module whose name ends so, with a dot in front or without.
+  // PEFT selects every module whose name ends with the entry, whether or not a dot precedes it.
   for (const std::string& module : config.texts("modules_to_save")) {
     parts.train += cat(parts.train.empty() ? "" : "|", escaped(module), "\\.(weight|bias)$");
   }
-  // Only its tensors tell whether experts have pairs.
+  // Only the adapter's tensors show whether experts have pairs.
   const SafetensorsFile weights = SafetensorsFile::open(folder / kAdapterWeightsFile);
   for (const auto& [name, tensor] : weights.tensors()) {
     if (name.find(".experts.") != std::string::npos) lora.on_experts = true;

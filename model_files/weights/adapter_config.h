@@ -1,5 +1,5 @@
 // model_files/weights/adapter_config.h
-// The adapter_config.json of PEFT, and the names of an adapter's tensors.
+// Reads and writes PEFT's adapter_config.json, and lists the names of an adapter's tensors.
 #pragma once
 
 #include <cstdint>
@@ -17,21 +17,23 @@ namespace rp {
 inline constexpr const char* kAdapterConfigFile = "adapter_config.json";
 inline constexpr const char* kAdapterWeightsFile = "adapter_model.safetensors";
 
-// The tensors of an adapter: those of the model's pairs, and those that are trained as they are ("modules_to_save"), in
-// order of layer. A module that is saved is saved with all of its tensors. REQUIRES: parts.lora.rank > 0.
+// Returns the tensors of an adapter in order of layer: those of the LoRA pairs, and the parameters
+// that are themselves trained ("modules_to_save"). A saved module is saved with all of its tensors.
+// REQUIRES: parts.lora.rank > 0.
 [[nodiscard]] std::vector<CheckpointTensor> adapter_tensors(const ModelConfig& config, const TrainedParts& parts);
 
-// The text of adapter_config.json, for an adapter of the model in `base`.
+// Returns the text of adapter_config.json for an adapter of the model in `base`.
 [[nodiscard]] std::string adapter_config_text(const ModelConfig& config, const TrainedParts& parts,
                                               const std::filesystem::path& base);
 
-// The parts that an adapter's folder asks for: its pairs and, in `train`, its modules to save; `adapter` is the folder.
-// Throws rp::Error (kBadInput) naming the key for what we do not have: another kind of adapter, other ranks for some
-// layers, biases.
+// Returns the parts that an adapter's folder describes: its pairs, its modules to save in `train`,
+// and the folder itself in `adapter`. Throws rp::Error (kBadInput) naming the key for anything that
+// is not supported: another kind of adapter, different ranks for some layers, biases.
 [[nodiscard]] TrainedParts read_adapter_config(const std::filesystem::path& folder);
 
-// Checks that the adapter's file has the tensors of these parts, with their shapes, and no others. Throws rp::Error
-// (kBadInput) naming the tensor, and that the adapter may be of another model.
+// Checks that the adapter's file has exactly the tensors of these parts, with their shapes. Throws
+// rp::Error (kBadInput) naming the tensor; the message mentions that the adapter may belong to
+// another model.
 void check_adapter(const ModelConfig& config, const TrainedParts& parts, const SafetensorsFile& file);
 
 }  // namespace rp

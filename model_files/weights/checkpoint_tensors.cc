@@ -14,8 +14,8 @@ namespace {
 
 using Shape = std::vector<std::int64_t>;
 
-// What all experts' tensors of a layer are called in files before what tells them apart. `called` is the name of the
-// parameter.
+// Returns the common prefix of the names that all experts' tensors of a layer have in files.
+// `called` is the name of the parameter in files.
 std::string start_of_experts(const std::string& called, const LayerTensor& tensor) {
   return called.substr(0, called.size() - tensor.name.size() + kExpertsPrefix.size());
 }
@@ -31,7 +31,7 @@ void add_each_expert(const std::string& called, const LayerTensor& tensor, std::
   }
 }
 
-// The parameters of gate are followed by those of up, which are added with them.
+// The tensor of gate's parameters also contains those of up, so gate adds both and up adds nothing.
 void add_all_experts(const std::string& called, const LayerTensor& tensor, std::int64_t layer, ExpertLayout layout,
                      std::vector<CheckpointTensor>& tensors) {
   constexpr std::string_view kGate = "gate_proj", kUp = "up_proj", kDown = "down_proj";
@@ -65,7 +65,7 @@ bool is_leftover(const ModelConfig& config, std::string_view name) {
   return name.ends_with(".rotary_emb.inv_freq") || (config.tied_head && name == head_in_checkpoint(config));
 }
 
-// Whether a tensor of a multimodal model belongs to another part than the text.
+// Returns true if a tensor of a multimodal model belongs to another part than the text.
 bool is_of_other_part(const ModelConfig& config, std::string_view name) {
   return !config.wrapper.empty() && !name.starts_with(config.file_names.body) &&
          !name.starts_with(config.file_names.head + "lm_head.");
@@ -99,7 +99,7 @@ void check_tensor(const CheckpointTensor& tensor, const WeightFiles& weights) {
   }
 }
 
-// A head of its own would be lost in a model that ties it to the embedding.
+// A model whose head is tied to the embedding would lose the weights of a separate head.
 void check_tied_head(const ModelConfig& config, const WeightFiles& weights) {
   const TensorInfo& head = weights.tensor(head_in_checkpoint(config));
   const TensorInfo& embedding = weights.tensor(embedding_in_checkpoint(config));

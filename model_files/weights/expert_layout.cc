@@ -10,7 +10,8 @@
 namespace rp {
 namespace {
 
-// Of a tensor by its name behind "mlp.experts."; absent: it belongs to several layouts, or to none.
+// Returns the layout of a tensor whose name continues with `rest` after "mlp.experts."; nullopt if
+// the name occurs in several layouts or in none.
 std::optional<ExpertLayout> layout_of(std::string_view rest, bool is_interleaved) {
   if (!rest.empty() && rest.front() >= '0' && rest.front() <= '9') return ExpertLayout::kEach;
   if (rest.ends_with("_proj_blocks") || rest.ends_with("_proj_scales")) return ExpertLayout::kMxfp4;

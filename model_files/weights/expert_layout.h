@@ -1,6 +1,6 @@
 // model_files/weights/expert_layout.h
-// The ways in which files hold a layer's experts, whose parameters are one [expert, out, in] each for gate, up and
-// down.
+// The layouts in which files store the experts of a layer. In memory, gate, up and down each have
+// one parameter [expert, out, in].
 #pragma once
 
 #include <cstdint>
@@ -11,30 +11,32 @@
 
 namespace rp {
 
-// Names of the experts' parameters, and of their tensors in files, begin with it.
+// The prefix of the names of the experts' parameters and of their tensors in files.
 inline constexpr std::string_view kExpertsPrefix = "mlp.experts.";
 
 enum class ExpertLayout : std::uint8_t {
-  // A tensor for each expert and projection, "3.gate_proj.weight" [out, in] and "3.gate_proj.bias" [out].
+  // One tensor for each expert and projection: "3.gate_proj.weight" [out, in], "3.gate_proj.bias"
+  // [out].
   kEach,
-  // Gate and up in one tensor of all experts, "gate_up_proj" [expert, out, in] and "gate_up_proj_bias" [expert, out],
-  // gate's rows first;
-  // "down_proj" and "down_proj_bias" likewise.
+  // Gate and up are one tensor of all experts, with gate's rows first: "gate_up_proj" [expert, out,
+  // in] and "gate_up_proj_bias" [expert, out]. "down_proj" and "down_proj_bias" have the same form.
   kFused,
-  // The same names; weights are [expert, in, out], and the outputs of gate and up take turns.
+  // The names are those of kFused, but weights are [expert, in, out], and the outputs of gate and
+  // up alternate.
   kInterleaved,
-  // Weights of the last one packed by rows of outputs: "gate_up_proj_blocks" [expert, out, in / 32, 16] and
-  // "gate_up_proj_scales" [expert, out,
-  // in / 32], bytes (mxfp4.h).
+  // The weights of kInterleaved, packed along rows of outputs: "gate_up_proj_blocks" [expert, out,
+  // in / 32, 16] and "gate_up_proj_scales" [expert, out, in / 32], as bytes (mxfp4.h).
   kMxfp4,
 };
 
-// Goes by the names of tensors; of the two fused layouts, which have the same names, ExpertsConfig::is_interleaved
-// tells which it is. kEach where there are no experts. Throws rp::Error (kBadInput) naming a tensor of each layout
-// where there are several, and where the files are not quantised as config.json says.
+// Detects the layout by the names of the tensors. kFused and kInterleaved have the same names, so
+// ExpertsConfig::is_interleaved distinguishes them. Returns kEach if there are no experts. Throws
+// rp::Error (kBadInput) if the files mix layouts, naming a tensor of each, and if config.json
+// claims a quantisation that the files do not have.
 [[nodiscard]] ExpertLayout find_expert_layout(const ModelConfig& config, const WeightFiles& weights);
 
-// The layout that a model has when it is written: that of its files, and of packed ones kInterleaved.
+// Returns the layout in which a model is written: the layout of its files, or kInterleaved if they
+// are packed.
 [[nodiscard]] ExpertLayout written_layout(ExpertLayout layout);
 
 }  // namespace rp

@@ -15,8 +15,8 @@ constexpr std::uint64_t kMaxTextBytes = std::uint64_t{32} << 20;
 
 std::string read_text(const std::filesystem::path& path) { return InputFile::open(path).read_all(kMaxTextBytes); }
 
-// By the name of each stored tensor: the place of its tensor in the list. Of packed ones by the blocks'; scales go with
-// them.
+// The index in the list of tensors, by the name of each stored tensor. A packed tensor is listed by
+// the name of its blocks; the names of its scales are separate.
 struct Places {
   std::map<std::string, std::size_t> of;
   std::map<std::string, std::size_t> of_scales;
@@ -74,7 +74,8 @@ ExportedFile exported_file(const SafetensorsFile& source, const Places& places,
   return file;
 }
 
-// The source's, with the names of tensors that are not packed any more, and what they add up to.
+// Returns the source's index with the names of tensors that are no longer packed, and their new
+// totals.
 std::string index_without_packing(const std::string& source, const Places& places, const ExportedFiles& files) {
   ordered_json index = ordered_json::parse(source);
   ordered_json names = ordered_json::object();
@@ -119,7 +120,7 @@ ExportedFiles exported_files(const ModelConfig& config, const WeightFiles& weigh
   const ExpertLayout layout = find_expert_layout(config, weights);
   std::vector<CheckpointTensor> read = checkpoint_tensors(config, layout);
   ExportedFiles exported{.tensors = checkpoint_tensors(config, written_layout(layout))};
-  // Some exporters write a tied LM head too; whoever reads such a file may rely on it.
+  // Some exporters also write a tied LM head, and programs that read such a file may rely on it.
   if (config.tied_head) {
     const CheckpointTensor head{.name = head_in_checkpoint(config),
                                 .shape = {config.vocabulary, config.hidden},

@@ -1,6 +1,6 @@
 // model_files/weights/exported_files.h
-// The weight files of an exported model: those that it was read from, with the same tensors in the same order, and
-// their index.
+// The weight files of an exported model and their index. They correspond to the files that the
+// model was read from, with the same tensors in the same order.
 #pragma once
 
 #include <cstddef>
@@ -16,26 +16,26 @@
 namespace rp {
 
 struct ExportedFile {
-  std::string name{};    // in its directory
-  std::string header{};  // byte for byte the source's, where its tensors are the same
+  std::string name{};    // without a directory
+  std::string header{};  // identical to the source's header if its tensors are the same
   std::vector<TensorDeclaration> declarations{};
-  std::vector<std::optional<std::size_t>>
-      checkpoint{};  // of each declaration its place in ExportedFiles::tensors; absent: carried along
+  // For each declaration its index in ExportedFiles::tensors; nullopt: copied from the source.
+  std::vector<std::optional<std::size_t>> checkpoint{};
 };
 
 struct ExportedFiles {
   std::vector<CheckpointTensor> tensors{};  // as they are written: none is packed
   std::vector<ExportedFile> files{};        // in the order of WeightFiles::files()
-  std::string index{};                      // the text of model.safetensors.index.json; empty: there is none
+  std::string index{};                      // the text of model.safetensors.index.json; empty if there is none
   std::string config{};                     // the text of config.json
 
   [[nodiscard]] std::uint64_t bytes() const;      // of all tensors
-  [[nodiscard]] std::size_t num_carried() const;  // tensors that are carried along
+  [[nodiscard]] std::size_t num_carried() const;  // the number of tensors that are copied from the source
 };
 
-// Tensors that are packed become bf16, where their blocks are, in written_layout(); index and config.json are changed
-// only where that changes them. A tied LM head is written where the source has one. REQUIRES: check_weights() found no
-// fault.
+// Returns the files to write. Packed tensors become bf16 in the place of their blocks, in
+// written_layout(); index and config.json change only if there are such tensors. A tied LM head is
+// written if the source has one. REQUIRES: check_weights() has accepted the files.
 [[nodiscard]] ExportedFiles exported_files(const ModelConfig& config, const WeightFiles& weights);
 
 }  // namespace rp

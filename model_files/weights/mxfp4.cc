@@ -10,7 +10,7 @@ namespace {
 constexpr std::size_t kHalves = 16;
 using Halves = std::array<std::uint16_t, kHalves>;
 
-// The bf16 number of each half of a byte, for each scale.
+// Returns the bf16 number of each half of a byte, for each scale.
 const std::array<Halves, 256>& table() {
   static const std::array<Halves, 256> kTable = [] {
     constexpr std::array<float, kHalves> kE2M1 = {0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0F, -0.5, -1, -1.5, -2, -3, -4, -6};

@@ -1,5 +1,5 @@
 // model_files/weights/safetensors.h
-// One safetensors file, for reading.
+// Reads one safetensors file.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,11 @@
 
 namespace rp {
 
-// Headers longer than this are refused; 8 MiB describe about 70 000 tensors. (The format allows 100 MB.)
+// Longer headers are refused. 8 MiB describe about 70 000 tensors. (The format allows 100 MB.)
 inline constexpr std::uint64_t kMaxSafetensorsHeaderBytes = std::uint64_t{8} << 20;
 
-// An open file whose header obeys every rule of safetensors_header.h. Reads may come from several threads at once.
+// An open file whose header obeys all rules of safetensors_header.h. Several threads may read at
+// once.
 class SafetensorsFile {
  public:
   // Throws rp::Error (kBadInput) naming the file, the tensor and the rule that it breaks.
@@ -26,16 +27,17 @@ class SafetensorsFile {
   [[nodiscard]] unsigned permissions() const { return file_.permissions(); }
   [[nodiscard]] const TensorMap& tensors() const { return tensors_; }
 
-  // Their names in the order of their data.
+  // Returns the names of the tensors in the order of their data.
   [[nodiscard]] std::vector<std::string> names_in_order() const;
-  // Byte for byte, without the length in front of it. Throws rp::Error (kBadInput) on a read error.
+  // Returns the header byte for byte, without the length in front of it. Throws rp::Error
+  // (kBadInput) on a read error.
   [[nodiscard]] std::string header() const;
 
-  // Throws rp::Error (kBadInput) if there is none of that name.
+  // Throws rp::Error (kBadInput) if there is no tensor of this name.
   [[nodiscard]] const TensorInfo& tensor(std::string_view name) const;
 
-  // Reads `bytes` of the tensor from its byte `first` on. Throws rp::Error (kBadInput) if there is no such tensor, on a
-  // read error, or if the file became shorter.
+  // Reads `bytes` bytes of the tensor, starting at its byte `first`. Throws rp::Error (kBadInput)
+  // if there is no such tensor, on a read error, or if the file has become shorter.
   // REQUIRES: first + bytes <= tensor(name).bytes.
   void read(std::string_view name, void* destination, std::uint64_t bytes, std::uint64_t first = 0) const;
 

@@ -21,8 +21,8 @@ bool is_good_name(std::string_view name) {
          std::all_of(name.begin(), name.end(), [](char c) { return c > ' ' && c <= '~' && c != '/' && c != '\\'; });
 }
 
-// Follows the parser through the header with one state per level, so that depth and size of what it holds are bounded
-// by what a header may contain. Each callback throws on the first thing that may not be there.
+// Follows the parser through the header with one state for each level, so its memory is bounded by
+// what a valid header may contain. Each callback throws at the first element that is not allowed.
 class HeaderReader : public nlohmann::json_sax<json> {
  public:
   explicit HeaderReader(const std::filesystem::path& file) : file_(file) {}
@@ -56,7 +56,7 @@ class HeaderReader : public nlohmann::json_sax<json> {
 
   bool end_object() override {
     if (state_ == State::kTensor) finish_tensor();
-    state_ = State::kTop;  // at the end of the header, too: the parser lets nothing follow it
+    state_ = State::kTop;  // also after the end of the header, where the parser accepts nothing more
     return true;
   }
 
@@ -106,7 +106,7 @@ class HeaderReader : public nlohmann::json_sax<json> {
 
   bool null() override { return refuse_value(); }
   bool boolean(bool) override { return refuse_value(); }
-  bool number_integer(std::int64_t) override { return refuse_value(); }  // the parser's word for a negative number
+  bool number_integer(std::int64_t) override { return refuse_value(); }  // the parser calls this for negative numbers
   bool number_float(double, const std::string&) override { return refuse_value(); }
   bool binary(json::binary_t&) override { return refuse_value(); }
 
@@ -138,7 +138,7 @@ class HeaderReader : public nlohmann::json_sax<json> {
       throw bad_tensor("the name is not 1 to ", kMaxNameBytes,
                        " printable ASCII characters without spaces and slashes");
     }
-    const auto [place, is_new] = tensors_.try_emplace(key);  // the one look into the map; the rest goes to `tensor_`
+    const auto [place, is_new] = tensors_.try_emplace(key);  // the only lookup; later callbacks use `tensor_`
     if (!is_new) throw bad_tensor("is there twice");
     tensor_ = &place->second;
     return true;
@@ -174,7 +174,9 @@ class HeaderReader : public nlohmann::json_sax<json> {
       throw bad_tensor("dtype ", dtype_name(tensor_->dtype), " and shape ", shape_text(tensor_->shape), " need ",
                        needed, " bytes, but data_offsets give it ", tensor_->bytes);
     }
-    // More bytes than places for them: known before a header of 100 MB that says so again and again is read to its end.
+    // The tensors so far have more bytes than the data up to their last end, so some of them
+    // overlap. This early check rejects a long header with many such entries before it is read to
+    // the end.
     end_ = std::max(end_, offsets_[1]);
     if (__builtin_add_overflow(total_bytes_, tensor_->bytes, &total_bytes_) || total_bytes_ > end_) {
       throw bad_tensor("begins at byte ", offsets_[0], " of the data and ends at ", offsets_[1],
@@ -182,7 +184,7 @@ class HeaderReader : public nlohmann::json_sax<json> {
     }
   }
 
-  // A value of the wrong kind, whatever it is.
+  // Throws the error for a value of the wrong kind in the present state.
   bool refuse_value() const {
     switch (state_) {
       case State::kStart: throw bad_input(file_, "the header is not a JSON object");
@@ -199,19 +201,20 @@ class HeaderReader : public nlohmann::json_sax<json> {
   const std::filesystem::path& file_;
   State state_ = State::kStart;
   TensorMap tensors_;
-  std::uint64_t total_bytes_ = 0;  // of tensors_
-  std::uint64_t end_ = 0;          // of the last one in the data
+  std::uint64_t total_bytes_ = 0;  // the sum over tensors_
+  std::uint64_t end_ = 0;          // the largest end of a tensor in the data
   std::set<std::string> metadata_keys_;
   bool has_metadata_ = false;
-  // Of the entry that is being read.
+  // State of the entry that is being read.
   std::string name_;
   Field field_ = Field::kNone;
-  unsigned seen_fields_ = 0;  // a bit() each
+  unsigned seen_fields_ = 0;  // a bit() for each field
   TensorInfo* tensor_ = nullptr;
   std::vector<std::uint64_t> offsets_;
 };
 
-// Every byte of the data must belong to exactly one tensor: what two tensors share, or none has, is not a weight.
+// Every byte of the data must belong to exactly one tensor. Bytes that two tensors share, or that
+// belong to none, cannot be weights.
 void check_coverage(const std::filesystem::path& file, const TensorMap& tensors, std::uint64_t data_bytes) {
   std::vector<const TensorMap::value_type*> in_order;
   in_order.reserve(tensors.size());
@@ -227,7 +230,7 @@ void check_coverage(const std::filesystem::path& file, const TensorMap& tensors,
                       tensor.offset < end ? "inside the one before, which ends at " : "but the one before ends at ",
                       end, tensor.offset < end ? " (overlap)" : " (hole)");
     }
-    end += tensor.bytes;  // cannot overflow: offset + bytes was an offset in the header
+    end += tensor.bytes;  // cannot overflow: offset + bytes is an offset in the header
   }
   if (end != data_bytes) {
     throw bad_input(file, "the tensors need ", end, " bytes of data, but the file has ", data_bytes,
@@ -245,7 +248,8 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
 
 TensorMap parse_safetensors_header(const std::filesystem::path& file, std::string_view header,
                                    std::uint64_t data_bytes) {
-  // The JSON library skips a byte order mark and takes a NUL for the end of its input; neither may pass.
+  // The JSON library skips a byte order mark and treats a NUL as the end of its input; both are
+  // errors here.
   const std::size_t first = header.find_first_not_of(" \t\r\n");
   if (first == std::string_view::npos || header[first] != '{') throw bad_input(file, "the header is not a JSON object");
   if (header.find('\0') != std::string_view::npos) {

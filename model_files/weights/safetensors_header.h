@@ -1,11 +1,16 @@
 // model_files/weights/safetensors_header.h
-// The JSON header of a safetensors file: what it must look like.
+// Parses and checks the JSON header of a safetensors file.
 //
-// Stricter than the reference implementation where a file could mean two things to two readers:
-// - no key twice, also not after unescaping; no keys but dtype, shape, data_offsets and __metadata__;
-// - names are printable ASCII without slashes, at most 1024 bytes (parameter names of every known model are);
-// - at most 64 dimensions of at most 2^48 each, products checked; the formats of common/dtype.h only;
-// - tensors cover the data from its first to its last byte, without hole, overlap or trailing bytes.
+// It is stricter than the reference implementation in cases where two readers could interpret a
+// file differently:
+// - no duplicate keys, not even after unescaping; no keys except dtype, shape, data_offsets and
+//   __metadata__;
+// - names are printable ASCII without slashes, at most 1024 bytes, as the parameter names of all
+//   known models are;
+// - at most 64 dimensions of at most 2^48 each, with checked products; only the dtypes of
+//   common/dtype.h;
+// - tensors cover the data from its first to its last byte, without holes, overlaps or trailing
+//   bytes.
 #pragma once
 
 #include <cstdint>
@@ -30,11 +35,12 @@ struct TensorInfo {
 
 using TensorMap = std::map<std::string, TensorInfo, std::less<>>;
 
-// "[576, 1536]"
+// Returns the text of a shape, as "[576, 1536]".
 [[nodiscard]] std::string shape_text(const std::vector<std::int64_t>& shape);
 
-// Reads a header (without its length word) that belongs to `data_bytes` bytes of data. Takes time and memory
-// proportional to the header whatever it says. Throws rp::Error (kBadInput) naming `file`, the tensor and the rule.
+// Parses a header (without its length word) that belongs to `data_bytes` bytes of data. Time and
+// memory are proportional to the header for any content. Throws rp::Error (kBadInput) naming
+// `file`, the tensor and the rule.
 [[nodiscard]] TensorMap parse_safetensors_header(const std::filesystem::path& file, std::string_view header,
                                                  std::uint64_t data_bytes);
 

@@ -1,5 +1,5 @@
 // model_files/weights/safetensors_writer.h
-// One safetensors file, for writing.
+// Writes one safetensors file.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace rp {
 
-// A tensor that a file will hold.
+// A tensor that a file will contain.
 struct TensorDeclaration {
   std::string name;
   DType dtype = DType::kFloat32;
@@ -23,29 +23,32 @@ struct TensorDeclaration {
   [[nodiscard]] std::uint64_t bytes() const;
 };
 
-// The header of a file of these tensors, in this order. REQUIRES: names are distinct and good (safetensors_header.h).
+// Returns the header of a file with these tensors, in this order. REQUIRES: names are distinct and
+// valid (safetensors_header.h).
 [[nodiscard]] std::string safetensors_header(const std::vector<TensorDeclaration>& tensors,
                                              const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
 
-// Streams tensors into a new file: declare all, write each in the declared order in as many pieces as you like, commit.
-// Holds no data. Every failure throws rp::Error (kOutputFailed) with path, reason and the bytes that the file needs;
-// space is reserved at the start where the file system can, so that a full disk is known before the work.
+// Streams tensors into a new file: declare all tensors, write each in the declared order in any
+// number of pieces, then commit. It buffers no data. Every failure throws rp::Error (kOutputFailed)
+// with the path, the reason and the number of bytes that the file needs. If the file system
+// supports it, space is reserved at the start, so that a full disk is reported before the work.
 class SafetensorsWriter {
  public:
-  // Writes the header. Fails if the file exists.
-  // REQUIRES: as safetensors_header(); widest dtypes first, if alignment matters to readers.
+  // Writes the header. Fails if the file exists. REQUIRES: as for safetensors_header(); the widest
+  // dtypes come first if alignment matters to readers.
   static SafetensorsWriter create(const std::filesystem::path& path, std::vector<TensorDeclaration> tensors);
 
-  // A file of that name in `directory`.
+  // Creates a file of this name in `directory`.
   static SafetensorsWriter create(const OutputDirectory& directory, const std::string& name,
                                   std::vector<TensorDeclaration> tensors);
-  // The same with a header and permissions from elsewhere. REQUIRES: the header describes these tensors, whose data are
-  // in this order.
+  // The same with a given header and given permissions. REQUIRES: the header describes these
+  // tensors, and their data are in this order.
   static SafetensorsWriter create(const OutputDirectory& directory, const std::string& name,
                                   std::vector<TensorDeclaration> tensors, std::string_view header,
                                   unsigned permissions = OutputFile::kAnyonesPermissions);
 
-  // The next `bytes` of tensor `name`. REQUIRES: it is that tensor's turn and the bytes fit into it.
+  // Writes the next `bytes` bytes of tensor `name`. REQUIRES: `name` is the next incomplete tensor
+  // in the declared order, and the bytes fit into it.
   void write(std::string_view name, const void* data, std::uint64_t bytes);
 
   // Flushes to disk and closes. REQUIRES: every tensor is complete.
@@ -55,7 +58,7 @@ class SafetensorsWriter {
   // Writes the header.
   SafetensorsWriter(OutputFile file, std::vector<TensorDeclaration> tensors, std::string_view header);
 
-  // Moves on to the next tensor that wants data.
+  // Advances to the next tensor that is not complete.
   void skip_complete();
 
   OutputFile file_;

@@ -44,7 +44,7 @@ constexpr std::array<std::string_view, 21> kKnownNames = {"added_tokens.json",
                                                           "vocab.txt",
                                                           "qwen.tiktoken"};
 
-// "LICENSE", "license.txt", "NOTICE.md", "USE_POLICY.md".
+// Returns true for names such as "LICENSE", "license.txt", "NOTICE.md", "USE_POLICY.md".
 bool is_licence(std::string name) {
   std::ranges::transform(name, name.begin(),
                          [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
@@ -60,18 +60,19 @@ bool is_inside(const fs::path& file, const fs::path& folder) {
   return !way.empty() && *way.begin() != "..";
 }
 
-// The file, if it may be taken along. What is checked is what was opened, wherever links led.
+// Opens the file; returns nullopt if it must not be copied. The checks apply to the file that was
+// opened, wherever links led.
 std::optional<InputFile> open_side_file(const fs::path& path, const std::vector<fs::path>& folders) {
   std::error_code ignored;
-  if (!fs::is_regular_file(path, ignored)) return std::nullopt;  // a device may act when it is opened
+  if (!fs::is_regular_file(path, ignored)) return std::nullopt;  // opening a device could have an effect
   try {
     InputFile file = InputFile::open(path);
     const fs::path real = file.real_path();
     const bool is_ours = std::ranges::any_of(folders, [&](const fs::path& folder) { return is_inside(real, folder); });
     if (!is_ours || file.size() > kMaxBytes) return std::nullopt;
     return file;
-  } catch (const Error&) {                       // a link to nowhere, a file that we may not read
-    if (access(path.c_str(), R_OK) == 0) throw;  // it cannot be read now: a model without its tokenizer is no result
+  } catch (const Error&) {                       // a dangling link, or a file without read permission
+    if (access(path.c_str(), R_OK) == 0) throw;  // it should be readable: do not export a model without its tokenizer
     return std::nullopt;
   }
 }
@@ -87,7 +88,8 @@ std::vector<std::string> names_of_files(const fs::path& directory) {
   return names;
 }
 
-// The model's folder, and of one in the hub's cache (models--NAME/snapshots/REVISION) the folder where its files are.
+// Returns the model's folder and, if that is in the hub's cache (models--NAME/snapshots/REVISION),
+// the folder of its blobs, where the files are.
 std::vector<fs::path> folders_of(const fs::path& directory) {
   std::error_code ignored;
   std::vector<fs::path> folders = {fs::canonical(directory, ignored)};

@@ -1,5 +1,6 @@
 // model_files/weights/side_files.h
-// The small files beside a model's weights that a model made from it needs, too: tokenizer, templates, licence.
+// Finds the small files next to a model's weights that a model derived from it needs too:
+// tokenizer, templates, licence.
 #pragma once
 
 #include <filesystem>
@@ -16,15 +17,16 @@ struct SideFile {
   InputFile file;
 };
 
-// What lies in a model's folder besides its weight files, their index and config.json.
+// The files in a model's folder other than its weight files, their index and config.json.
 struct SideFiles {
   std::vector<SideFile> copied;       // in order of name
   std::vector<std::string> left_out;  // names, in order
 };
 
-// Opens the side files of the model that `weights` are of. Taken are files of the names that Hugging Face's tools read,
-// and licences, of at most 128 MiB, that are regular and inside the folder. A link that leads out of it is left out,
-// except into the blobs of the hub's cache that the folder belongs to; so are hidden files, which are not even listed.
+// Opens the side files of the model that `weights` belongs to. It opens files with the names that
+// Hugging Face's tools read, and licences, if they are regular files of at most 128 MiB inside the
+// folder. A link that leads out of the folder is left out, except into the blobs of the hub's cache
+// that the folder belongs to. Hidden files are left out and not even listed.
 [[nodiscard]] SideFiles find_side_files(const WeightFiles& weights);
 
 }  // namespace rp

@@ -9,13 +9,13 @@ namespace {
 namespace fs = std::filesystem;
 constexpr std::uint64_t kMaxIndexBytes = std::uint64_t{32} << 20;
 
-// Anything else could lead out of the directory.
+// Other names could lead out of the directory.
 bool is_plain_shard_name(const std::string& name) {
   return name.size() <= 255 && name.ends_with(".safetensors") && name.front() != '.' &&
          name.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos;
 }
 
-// tensor -> shard's file name
+// Returns the file name of the shard of each tensor.
 std::map<std::string, std::string> read_index(const fs::path& index_path) {
   const nlohmann::json index = read_json_file(index_path, kMaxIndexBytes);
   const auto weight_map = index.find("weight_map");
@@ -42,7 +42,7 @@ WeightFiles WeightFiles::open(const fs::path& directory) {
   WeightFiles files(directory);
   const fs::path single = directory / "model.safetensors";
   const fs::path index = directory / kIndexFile;
-  // symlink_status: a link that leads nowhere is a broken file, not an absent one.
+  // symlink_status(): a dangling link is a broken file, not an absent one.
   if (fs::exists(fs::symlink_status(single, ignored))) {
     files.open_single(single);
   } else if (fs::exists(fs::symlink_status(index, ignored))) {

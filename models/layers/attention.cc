@@ -30,7 +30,8 @@ std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-// C [m, n] (+)= A [m, k] B [k, n]; B packed (PackRows). `ld_b` is n unless B is part of a wider matrix.
+// Computes C [m, n] (+)= A [m, k] B [k, n], where B is packed (PackRows). `ld_b` is n unless B is
+// part of a wider matrix.
 template <typename T>
 void multiply(std::int64_t m, std::int64_t n, std::int64_t k, const T* a, std::int64_t ld_a, const T* b,
               std::int64_t ld_b, float* c, std::int64_t ld_c, bool add) {
@@ -41,14 +42,14 @@ void multiply(std::int64_t m, std::int64_t n, std::int64_t k, const T* a, std::i
 template <typename T>
 constexpr DType kElement = sizeof(T) == 2 ? DType::kBFloat16 : DType::kFloat32;
 
-// One head of one sequence as a matrix [t, d] within a tensor [b, t, n, d].
+// One head of one sequence, as a matrix [t, d] within a tensor [b, t, n, d].
 template <typename T>
 struct HeadRows {
   HeadRows(const at::Tensor& x_btnd, std::int64_t batch, std::int64_t head)
       : first(static_cast<T*>(x_btnd.data_ptr()) + batch * x_btnd.stride(0) + head * x_btnd.stride(2)),
         stride(x_btnd.stride(1)) {}
   HeadRows(T* first_row, std::int64_t row_stride) : first(first_row), stride(row_stride) {}
-  // What begins with this row.
+  // Returns the part that begins with row i.
   [[nodiscard]] HeadRows from(std::int64_t i) const { return {row(i), stride}; }
   [[nodiscard]] T* row(std::int64_t i) const { return first + i * stride; }
 
@@ -72,7 +73,7 @@ struct Shape {
         scale(static_cast<float>(scale_of_scores)),
         window(window_or_none > 0 ? window_or_none : kWholeWindow) {}
 
-  // The tile of keys that holds the first one that this query sees.
+  // Returns the first key of the tile that contains the first key that this query sees.
   [[nodiscard]] std::int64_t first_key_tile(std::int64_t query) const {
     return query < window ? 0 : (query + 1 - window) / kKeyTile * kKeyTile;
   }
@@ -82,8 +83,9 @@ struct Shape {
   std::int64_t window;
 };
 
-// Attention of one query head, document by document. Packed keys and scores keep the stride that a whole row needs:
-// oneDNN makes and keeps code for each stride that it meets.
+// Computes the attention of one query head, document by document. Packed keys and scores always
+// have the stride that a whole row needs, because oneDNN generates and keeps code for each stride
+// that it meets.
 template <typename T>
 class HeadForward {
  public:
@@ -96,7 +98,7 @@ class HeadForward {
         probabilities_(scores_.size()),
         out_(static_cast<std::size_t>(kQueryTile * s_.d)) {}
 
-  // All that is given begins with the first of `length` positions.
+  // All arguments begin with the first of `length` positions.
   void run(const HeadRows<T>& q, const HeadRows<T>& k, const HeadRows<T>& v, const HeadRows<T>& out, float* log_sums,
            std::int64_t length, float sink) {
     const std::int64_t width = round_up(length, kKeyTile);
@@ -130,20 +132,21 @@ class HeadForward {
   }
 
  private:
-  // How far apart neighbouring columns of a packed matrix are.
+  // The distance of neighbouring columns of a packed matrix.
   static constexpr std::int64_t pairs() { return sizeof(T) == 2 ? 2 : 1; }
   [[nodiscard]] std::size_t element_count() const { return static_cast<std::size_t>(padded_ * s_.d); }
 
   const Shape s_;
-  const std::int64_t padded_;  // t, rounded up to whole key tiles
+  const std::int64_t padded_;  // t rounded up to whole key tiles
   std::vector<T> keys_, values_;
   std::vector<float> scores_;
   std::vector<T> probabilities_;
   std::vector<float> out_;
 };
 
-// Gradients of one key/value head and of the query heads that share it. Works on transposed scores [keys, queries]: so
-// the products for keys and values need no transposition, and that for queries takes the interleaved copy.
+// Computes the gradients of one key/value head and of the query heads that share it. It uses
+// transposed scores [keys, queries]. So the products for keys and values need no transposition, and
+// the product for queries uses the interleaved copy.
 template <typename T>
 class GroupBackward {
  public:
@@ -161,11 +164,12 @@ class GroupBackward {
     grad_q_t_.resize(floats(kQueryTile * s_.d));
   }
 
-  // A document of `length` positions; all that is given here and below begins with the first of them.
+  // Begins a document of `length` positions. All arguments, here and below, begin with the first of
+  // them.
   void start(const HeadRows<T>& k, std::int64_t length) {
     length_ = length;
     const std::int64_t width = round_up(length, kKeyTile);
-    // As the left-hand side of a product: not interleaved.
+    // The keys are the left operand of a product, so they are not interleaved.
     for (std::int64_t i = 0; i < s_.d; ++i) {
       T* row = keys_t_.data() + i * padded_;
       for (std::int64_t key = 0; key < length; ++key) row[key] = k.row(key)[i];
@@ -175,8 +179,8 @@ class GroupBackward {
     std::fill_n(grad_v_.begin(), width * s_.d, 0.0F);
   }
 
-  // Gives the sum of what the sink's gradient is made of, over the head's queries: probability of the sink times
-  // `deltas_`.
+  // Returns the sum, over the head's queries, of the sink's probability times `deltas_`: the sink's
+  // gradient is computed from it.
   float add_head(const HeadRows<T>& q, const HeadRows<T>& k, const HeadRows<T>& v, const HeadRows<T>& out,
                  const HeadRows<T>& grad_out, const float* log_sums, const HeadRows<T>& grad_q, float sink) {
     float of_sink = 0;
@@ -187,7 +191,7 @@ class GroupBackward {
       pack(grad_out, query, rows, s_.d, grad_out_.data(), kQueryTile, false);
       pack(grad_out, query, rows, s_.d, grad_out_t_.data(), kQueryTile, true);
       for (std::int64_t i = 0; i < kQueryTile; ++i) {
-        // Queries behind the end have zero gradients; these keep their probabilities finite.
+        // Queries after the end have zero gradients. These values keep their probabilities finite.
         log_sums_[i] = i < rows ? log_sums[query + i] : 0.0F;
         deltas_[i] =
             i < rows ? layer_kernels().dot(kElement<T>, out.row(query + i), grad_out.row(query + i), s_.d) : 0.0F;
@@ -247,7 +251,7 @@ class GroupBackward {
   const Shape s_;
   const std::int64_t padded_;
   std::int64_t length_ = 0;
-  std::vector<T> keys_t_;               // [d, padded_], zero behind the end up to a whole tile
+  std::vector<T> keys_t_;               // [d, padded_], zero after the end up to a whole tile
   std::vector<float> grad_k_, grad_v_;  // [padded_, d]
   std::vector<T> q_, q_t_, grad_out_, grad_out_t_;
   std::vector<T> probabilities_, grad_scores_, grad_score_pairs_;  // [keys, queries] of a tile
@@ -291,7 +295,7 @@ void run_forward(const Shape& shape, const Rows& rows, const variable_list& qkv,
   });
 }
 
-// `of_sinks_bn`: what GroupBackward::add_head() gives of each head, where there are sinks.
+// `of_sinks_bn`: the results of GroupBackward::add_head() for each head, if there are sinks.
 template <typename T>
 void run_backward(const Shape& shape, const Rows& rows, const variable_list& qkv, const Sinks& sinks_n,
                   const at::Tensor& out_btnd, const float* log_sums, const at::Tensor& grad_out,
@@ -367,7 +371,8 @@ struct TiledAttention : torch::autograd::Function<TiledAttention> {
   }
 };
 
-// Whether oneDNN has its small products for this processor: it says so by an exception.
+// Returns whether oneDNN has its small products for this processor. If not, they throw an
+// exception.
 template <typename T>
 bool has_small_products() {
   const std::vector<T> a(4), b(4);

@@ -22,17 +22,20 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// The number of trained tokens is another one in every microbatch, and oneDNN makes and keeps code for each shape of a
-// product that it meets (half a megabyte each): rows are filled up with zeros to a multiple of this.
+// The number of trained tokens differs between microbatches, and oneDNN generates and keeps code
+// for each shape of a product that it meets (half a megabyte each). So rows of zeros are added up
+// to a multiple of this number.
 constexpr std::int64_t kRowGrain = 64;
 
-// What one call computes. Rows are trained tokens, r of them; hidden states may have further rows, of zeros.
+// The results of one call. Rows are the r trained tokens. The hidden states may have further rows,
+// which are zeros.
 struct LossAndGradients {
-  at::Tensor loss;            // fp32 scalar: the sum of the rows' cross entropies, divided
-  at::Tensor z_loss;          // likewise; undefined where there is none
-  at::Tensor grad_hidden_rh;  // undefined where no gradient is wanted
-  at::Tensor grad_weight_vh;  // likewise, where the weight is frozen, and where there are no rows; fp32 if there are
-                              // several chunks
+  at::Tensor loss;            // fp32 scalar: the sum of the cross entropies of the rows, divided by the divisor
+  at::Tensor z_loss;          // fp32 scalar, divided by the same divisor; undefined without a z-loss
+  at::Tensor grad_hidden_rh;  // undefined if no gradient is needed
+  // Undefined if no gradient is needed, if the weight is frozen, and if there are no rows. fp32 if
+  // there are several chunks.
+  at::Tensor grad_weight_vh;
 };
 
 struct LossCall {
@@ -43,7 +46,7 @@ struct LossCall {
   bool with_weight_gradient = false;
 };
 
-// fp64, row after row: the same for any chunks and threads.
+// Adds in fp64, row after row, so that the sum does not depend on chunks and threads.
 at::Tensor divided_sum(const at::Tensor& numbers_r, std::int64_t rows, float divisor, double (*term)(double)) {
   double total = 0;
   const float* numbers = numbers_r.const_data_ptr<float>();
@@ -99,7 +102,7 @@ LossAndGradients cross_entropy(const at::Tensor& hidden_rh, const at::Tensor& we
   return result;
 }
 
-// The rows of the trained tokens, and zeros up to a multiple of kRowGrain.
+// Returns the rows of the trained tokens, followed by rows of zeros up to a multiple of kRowGrain.
 at::Tensor gather_rows(const at::Tensor& hidden_nh, const at::Tensor& trained_r) {
   const std::int64_t trained = trained_r.size(0), rows = (trained + kRowGrain - 1) / kRowGrain * kRowGrain;
   const at::Tensor hidden_rh = at::empty({rows, hidden_nh.size(1)}, hidden_nh.options());
@@ -110,8 +113,8 @@ at::Tensor gather_rows(const at::Tensor& hidden_nh, const at::Tensor& trained_r)
 }
 
 struct CausalLmLoss : torch::autograd::Function<CausalLmLoss> {
-  // hidden_nh: all n tokens. trained_r: the places of the trained ones, in order. The weight may be of another dtype:
-  // it is computed with in that of the hidden states.
+  // hidden_nh: all n tokens. trained_r: the positions of the trained ones, in order. The weight may
+  // have another dtype than the hidden states; it is then converted to theirs.
   static variable_list forward(AutogradContext* context, const at::Tensor& hidden_nh, const at::Tensor& weight_any,
                                const at::Tensor& trained_r, const at::Tensor& labels_r, const LossCall& loss) {
     const at::Tensor weight_vh = weight_any.to(hidden_nh.scalar_type());
@@ -134,7 +137,8 @@ struct CausalLmLoss : torch::autograd::Function<CausalLmLoss> {
     variable_list gradients = context->get_saved_variables();
     const at::Tensor weight_any = gradients.back();
     gradients.pop_back();
-    // The loss is usually the end of the graph: then the factor is 1, and a pass over the gradients is saved.
+    // The loss is usually the end of the graph. Then the factor is 1, and a pass over the gradients
+    // is saved.
     const auto factor = grads[0].item<double>();
     for (at::Tensor& gradient : gradients) {
       if (factor != 1.0 && gradient.defined()) gradient = gradient * factor;
@@ -144,7 +148,7 @@ struct CausalLmLoss : torch::autograd::Function<CausalLmLoss> {
       add_to_floats(weight_any.grad(), grad_weight);  // autograd would widen it first
       grad_weight.reset();
     }
-    gradients.resize(5);  // nothing for the other arguments
+    gradients.resize(5);  // no gradients for the other arguments
     return gradients;
   }
 };
@@ -158,7 +162,7 @@ void check_labels(const at::Tensor& labels_r, std::int64_t vocabulary) {
                                         ": prepare the data with this model's tokenizer"));
 }
 
-// The cross entropy and the z-loss, where the latter is wanted.
+// Returns the cross entropy, and the z-loss if the settings have one.
 Tensors cpu_losses(const Tensors& outputs, const at::Tensor& labels_n, const at::Tensor& trained_r, LossCall loss) {
   const at::Tensor &hidden_bth = outputs.at(0), &weight_vh = outputs.at(1);
   const at::Tensor labels_r = labels_n.index_select(0, trained_r);
@@ -166,12 +170,14 @@ Tensors cpu_losses(const Tensors& outputs, const at::Tensor& labels_n, const at:
   loss.with_gradient = at::GradMode::is_enabled() && (hidden_bth.requires_grad() || weight_vh.requires_grad());
   loss.with_weight_gradient = weight_vh.requires_grad();
   const at::Tensor hidden_nh = hidden_bth.reshape({-1, hidden_bth.size(2)});
-  // fp16 in fp32: so the gradients are rounded behind their multiplication by the loss scale.
+  // fp16 is computed in fp32, so that the gradients are rounded only after they are multiplied by
+  // the loss scale.
   const bool is_fp16 = hidden_nh.scalar_type() == at::kHalf;
   return CausalLmLoss::apply(is_fp16 ? hidden_nh.to(at::kFloat) : hidden_nh, weight_vh, trained_r, labels_r, loss);
 }
 
-// Those of the experts, where the model has some. A microbatch counts by its share of the step's trained tokens.
+// Adds the numbers of the experts, if the model has experts. The weight of a microbatch is its
+// share of the step's trained tokens.
 void add_balance(const Tensors& outputs, const at::Tensor& share, double coefficient, Tensors& losses) {
   if (outputs.size() < 4) return;
   const BalanceReport report = report_of({outputs[2], outputs[3]});

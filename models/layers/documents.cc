@@ -17,7 +17,8 @@ void check_shape(const at::Tensor& documents_bk) {
               documents_bk.sizes());
 }
 
-// Where each document begins in its row, that of the rest included: [b, k + 1], ascending, within [0, t].
+// Returns where each document begins in its row, including the one formed by the remaining
+// positions: [b, k + 1], ascending, within [0, t].
 at::Tensor starts_of(const at::Tensor& documents_bk, std::int64_t t) {
   check_shape(documents_bk);
   const at::Tensor ends_bk = documents_bk.clamp_min(0).cumsum(1).clamp_max(t);
@@ -49,7 +50,7 @@ std::vector<std::vector<Document>> documents_of_rows(const at::Tensor& documents
 at::Tensor document_positions(const at::Tensor& documents_bk, std::int64_t t) {
   const at::Tensor starts = starts_of(documents_bk, t);
   const at::Tensor positions = at::arange(t, documents_bk.options()).expand({documents_bk.size(0), t}).contiguous();
-  // Of the documents that begin at a position or before it, the last one.
+  // Finds the last of the documents that begin at or before the position.
   const at::Tensor document = at::searchsorted(starts, positions, /*out_int32=*/false, /*right=*/true) - 1;
   return positions - starts.gather(1, document);
 }

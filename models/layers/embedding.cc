@@ -21,7 +21,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// The places of `ids` sorted by id, equal ids in order of place.
+// Returns the positions of `ids` sorted by id; those with equal ids remain in order.
 std::vector<std::int64_t> places_by_id(const at::Tensor& ids) {
   std::vector<std::int64_t> places(static_cast<std::size_t>(ids.numel()));
   std::iota(places.begin(), places.end(), 0);
@@ -47,7 +47,7 @@ struct EmbedOnCpu : torch::autograd::Function<EmbedOnCpu> {
     const std::int64_t* id = ids.const_data_ptr<std::int64_t>();
     const std::vector<std::int64_t> places = places_by_id(ids);
     const std::int64_t padding_id = context->saved_data["padding_id"].toInt();
-    // One row per distinct id; the rows of its positions are added in order of position.
+    // One row for each distinct id. The rows of its positions are added in order of position.
     std::vector<std::int64_t> distinct;
     std::vector<std::int64_t> row_of(places.size(), -1);
     for (const std::int64_t place : places) {

@@ -1,5 +1,5 @@
 // models/layers/embedding.h
-// The embedding of tokens, differentiable.
+// The differentiable embedding of tokens.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,18 +8,17 @@
 
 namespace rp::models {
 
-// The rows of weight_vh named by ids_bt: [b, t, h]. The gradients of an id's places are added in order of place, in
-// fp32; the row of `padding_id` gets none. Only the rows that occur are touched:
-// - on the CPU the weight's gradient is a sparse fp32 tensor with one row per distinct id, which autograd adds to a
-// dense
-//   gradient row by row;
-// - on a GPU, where the number of distinct ids is not known without waiting for it, backward adds the rows to the
-// weight's
-//   `grad` itself, if the weight is a leaf that has a contiguous fp32 one (as the runtime's leaves do), and gives
-//   autograd nothing; else the gradient is a dense fp32 tensor.
+// Returns the rows of weight_vh that ids_bt selects: [b, t, h]. The gradients of the positions of
+// an id are added in order of position, in fp32; the row of `padding_id` gets no gradient. Only the
+// rows that occur are touched:
+// - On the CPU the weight's gradient is a sparse fp32 tensor with one row per distinct id. Autograd
+//   adds it to a dense gradient row by row.
+// - On a GPU the number of distinct ids is not known without waiting. If the weight is a leaf with
+//   a contiguous fp32 `grad`, as the runtime's leaves are, the backward pass adds the rows to it
+//   and returns no gradient to autograd. Otherwise the gradient is a dense fp32 tensor.
 //
-// An id outside the vocabulary: on the CPU throws rp::Error (kUserError); on a GPU its row is NaN, and so is any loss
-// that comes of it, and it gets no gradient.
+// An id outside the vocabulary throws rp::Error (kUserError) on the CPU. On a GPU its row is NaN,
+// and so is any loss that is computed from it; the id gets no gradient.
 [[nodiscard]] at::Tensor embed(const at::Tensor& weight_vh, const at::Tensor& ids_bt, std::int64_t padding_id = -1);
 
 }  // namespace rp::models

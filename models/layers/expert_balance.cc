@@ -6,7 +6,7 @@ namespace rp::models {
 
 namespace {
 
-// The numbers behind those of the experts, by their places from the end.
+// The numbers after those of the experts. Their places are counted from the end.
 constexpr std::int64_t kNumOthers = 3;
 constexpr std::int64_t kRows = -3, kMaxChosen = -2, kLeastChosen = -1;
 
@@ -27,7 +27,7 @@ ExpertBalance sum_of(const ExpertBalance& below, const ExpertBalance& own) {
 
 BalanceReport report_of(const ExpertBalance& balance) {
   const auto experts = static_cast<double>(balance.probabilities_e.size(0));
-  // fp64, which has every whole number that occurs.
+  // fp64 represents all integers that occur exactly.
   const at::Tensor counts = balance.counts.to(at::kDouble);
   const at::Tensor chosen_e = counts.narrow(0, 0, balance.probabilities_e.size(0));
   const at::Tensor rows = counts[kRows], mean_load = chosen_e.sum() / experts;

@@ -1,11 +1,12 @@
 // models/layers/expert_balance.h
-// How evenly the routers of a model spread a microbatch's tokens over their experts: sums over its layers, which travel
-// from layer to layer next to the hidden states, and what the loss makes of them. Every router has the same number of
-// experts.
+// Measures how evenly the routers of a model distribute a microbatch's tokens over their experts:
+// sums over its layers, which pass from layer to layer next to the hidden states, and the numbers
+// that the loss computes from them. All routers have the same number of experts.
 //
-// The auxiliary loss is that of the Switch Transformer (arXiv 2101.03961) as transformers has it: e * sum over experts
-// of the share of rows that chose the expert times the mean probability that routers gave it, both over the rows of all
-// layers together. Its gradient goes through the probabilities only.
+// The auxiliary loss is that of the Switch Transformer (arXiv 2101.03961) as transformers computes
+// it: e times the sum, over experts, of the share of rows that chose the expert times the mean
+// probability that routers gave it. Both are computed over the rows of all layers together. The
+// gradient passes through the probabilities only.
 //
 // Shapes: n tokens, e experts.
 #pragma once
@@ -17,28 +18,35 @@
 namespace rp::models {
 
 struct ExpertBalance {
-  at::Tensor probabilities_e{};  // fp32: each expert's probability, added up over rows; undefined: no router has been
-                                 // passed yet
-  at::Tensor counts{};  // int64 [e + 3]: rows that chose each expert; rows; added up over layers, the rows of the most
-                        // and of the least chosen one
+  // fp32: the probability of each expert, summed over rows. Undefined: no router so far.
+  at::Tensor probabilities_e{};
+  // int64 [e + 3]: the number of rows that chose each expert; the number of rows; and the numbers
+  // of rows of the expert that was chosen most and of the one that was chosen least, summed over
+  // layers.
+  at::Tensor counts{};
 
   [[nodiscard]] bool is_defined() const { return probabilities_e.defined(); }
 };
 
-// Of one router: the softmax over all of its experts, fp32, and how many rows chose each expert, int64.
+// Returns the balance of one router: `probabilities_ne` is the softmax over all of its experts,
+// fp32, and `chosen_e` the number of rows that chose each expert, int64.
 [[nodiscard]] ExpertBalance balance_of(const at::Tensor& probabilities_ne, const at::Tensor& chosen_e);
 
-// Of the layers below and of one more; either may be undefined.
+// Adds the balance of one layer to that of the layers below. Either may be undefined.
 [[nodiscard]] ExpertBalance sum_of(const ExpertBalance& below, const ExpertBalance& own);
 
-// What a microbatch reports: fp32 scalars.
+// The balance of a microbatch as fp32 scalars.
 struct BalanceReport {
-  at::Tensor auxiliary_loss;  // differentiable; 1 per chosen expert of a row where all experts have the same load and
-                              // probability
-  at::Tensor most_loaded;     // of the mean load of an expert: 1 is even; mean over layers
-  at::Tensor least_loaded;    // likewise; 0: in each layer there is an expert that no token chose
+  // Differentiable. If all experts have the same load and probability, it is the number of experts
+  // that a row chooses.
+  at::Tensor auxiliary_loss;
+  // The highest load of an expert, as a multiple of the mean load; averaged over layers. 1 is even.
+  at::Tensor most_loaded;
+  // The lowest load of an expert, as a multiple of the mean load; averaged over layers. 0: in each
+  // layer there is an expert that no token chose.
+  at::Tensor least_loaded;
 };
-// REQUIRES: it is defined.
+// REQUIRES: `balance` is defined.
 [[nodiscard]] BalanceReport report_of(const ExpertBalance& balance);
 
 }  // namespace rp::models

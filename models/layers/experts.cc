@@ -17,7 +17,7 @@ using torch::autograd::variable_list;
 
 struct Routing {
   at::Tensor experts_nk;        // int64
-  at::Tensor weights_nk;        // of the activations' dtype
+  at::Tensor weights_nk;        // in the activations' dtype
   at::Tensor probabilities_ne;  // fp32
 };
 
@@ -41,11 +41,12 @@ Routing route(const at::Tensor& x_nh, const LinearWeights& router, const Experts
   return {experts_nk, weights_nk.to(x_nh.scalar_type()), probabilities_ne};
 }
 
-// The n k pairs of a token and one of its experts, sorted by expert; pairs of an expert stay in the order of tokens.
+// The n k pairs of a token and one of its experts, sorted by expert. The pairs of an expert remain
+// in the order of tokens.
 struct Sorted {
   at::Tensor pairs;    // the pair at each place
   at::Tensor places;   // the place of each pair
-  at::Tensor experts;  // of the pair at each place
+  at::Tensor experts;  // the expert of the pair at each place
   at::Tensor counts_e;
 };
 
@@ -57,7 +58,8 @@ Sorted sort_by_expert(const at::Tensor& experts_nk, std::int64_t num_experts) {
   return {pairs, at::empty_like(pairs).scatter_(0, pairs, numbers), sorted, bounds.diff()};
 }
 
-// Rows of tokens [n, h] in the order of the sorted pairs [n k, h]. Gradients of a token's pairs are added up in fp32.
+// Copies the rows of tokens [n, h] in the order of the sorted pairs [n k, h]. The gradients of a
+// token's pairs are added in fp32.
 struct RowsOfPairs : torch::autograd::Function<RowsOfPairs> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x_nh, const at::Tensor& pairs,
                             const at::Tensor& places) {
@@ -73,7 +75,7 @@ struct RowsOfPairs : torch::autograd::Function<RowsOfPairs> {
   }
 };
 
-// Rows [n k, h] of the sorted pairs in the order of tokens.
+// Copies the rows [n k, h] of the sorted pairs in the order of tokens.
 struct InOrderOfTokens : torch::autograd::Function<InOrderOfTokens> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& rows, const at::Tensor& pairs,
                             const at::Tensor& places) {
@@ -86,8 +88,8 @@ struct InOrderOfTokens : torch::autograd::Function<InOrderOfTokens> {
   }
 };
 
-// Rows plus the biases of their experts. The biases' gradient is a product with ones and zeros: its sums have a fixed
-// order on a GPU, too.
+// Adds to each row the bias of its expert. The gradient of the biases is a product with ones and
+// zeros, because its sums have a fixed order, on a GPU, too.
 struct AddBiases : torch::autograd::Function<AddBiases> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& rows_no, const at::Tensor& bias_eo,
                             const at::Tensor& experts_n) {
@@ -108,7 +110,7 @@ struct AddBiases : torch::autograd::Function<AddBiases> {
   }
 };
 
-// Rows that are sorted by expert times the experts' weights, with their biases and pairs.
+// Returns rows that are sorted by expert times the experts' weights, with their biases and pairs.
 at::Tensor product_of_experts(const at::Tensor& rows, const LinearWeights& weights, const Sorted& sorted) {
   const at::Tensor product = grouped_linear(rows, weights.weight_oi, sorted.counts_e);
   const at::Tensor with_bias =

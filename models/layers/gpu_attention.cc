@@ -21,12 +21,13 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Each head `times` times: [b, t, m * times, d].
+// Repeats each head `times` times: [b, t, m * times, d].
 at::Tensor repeat_heads(const at::Tensor& x_btmd, std::int64_t times) {
   return x_btmd.unsqueeze(3).expand({-1, -1, -1, times, -1}).flatten(2, 3);
 }
 
-// The scores as a whole, where LibTorch's kernels know no window or no sinks.
+// Computes the complete scores, for cases in which LibTorch's kernels do not support a window or
+// sinks.
 at::Tensor by_whole_scores(const at::Tensor& q_btnd, const at::Tensor& k_btmd, const at::Tensor& v_btmd,
                            const AttentionRule& rule) {
   const std::int64_t t = q_btnd.size(1), members = q_btnd.size(2) / k_btmd.size(2);
@@ -51,7 +52,8 @@ at::Tensor of_whole_rows(const at::Tensor& q_btnd, const at::Tensor& k_btmd, con
                          const AttentionRule& rule) {
   if (rule.window > 0 || rule.sinks_n.defined()) return by_whole_scores(q_btnd, k_btmd, v_btmd, rule);
   const std::int64_t members = q_btnd.size(2) / k_btmd.size(2);
-  // LibTorch's kernels for fp32 on a GPU know no groups: it would form whole scores.
+  // LibTorch's kernels for fp32 on a GPU do not support groups: it would compute the complete
+  // scores.
   const bool repeats = members > 1 && runs_on_gpu(q_btnd) && q_btnd.scalar_type() == at::kFloat;
   const at::Tensor k = repeats ? repeat_heads(k_btmd, members) : k_btmd;
   const at::Tensor v = repeats ? repeat_heads(v_btmd, members) : v_btmd;
@@ -76,7 +78,7 @@ at::Tensor of_each_document(const at::Tensor& q_btnd, const at::Tensor& k_btmd, 
   return at::cat(parts, 1).view(q_btnd.sizes());
 }
 
-// Whether LibTorch's flash kernel takes these tensors on this card.
+// Returns whether LibTorch's flash kernel supports these tensors on this card.
 bool takes_flash(const at::Tensor& q_btnd, const at::Tensor& k_btmd, const at::Tensor& v_btmd) {
   const std::int64_t d = q_btnd.size(3);
   if (!q_btnd.is_cuda() || q_btnd.scalar_type() == at::kFloat || d % 8 != 0 || d > 256) return false;
@@ -84,12 +86,14 @@ bool takes_flash(const at::Tensor& q_btnd, const at::Tensor& k_btmd, const at::T
       at::_fused_sdp_choice(q_btnd.transpose(1, 2), k_btmd.transpose(1, 2), v_btmd.transpose(1, 2), /*attn_mask=*/{},
                             /*dropout_p=*/0.0, /*is_causal=*/true, /*scale=*/std::nullopt,
                             /*enable_gqa=*/q_btnd.size(2) != k_btmd.size(2));
-  // cuDNN's, where LibTorch likes that better, runs on no card that flash does not run on.
+  // cuDNN's kernel, which LibTorch may prefer, runs only on cards on which the flash kernel runs,
+  // too.
   return choice == static_cast<std::int64_t>(at::SDPBackend::flash_attention) ||
          choice == static_cast<std::int64_t>(at::SDPBackend::cudnn_attention);
 }
 
-// LibTorch's attention as a graph of its own, so that its backward runs in strict deterministic mode.
+// Runs LibTorch's attention as a graph of its own, so that its backward runs in strict
+// deterministic mode.
 struct GpuAttention : torch::autograd::Function<GpuAttention> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                             const std::optional<at::Tensor>& sinks_n, const std::optional<at::Tensor>& documents_bk,
@@ -109,7 +113,7 @@ struct GpuAttention : torch::autograd::Function<GpuAttention> {
     TORCH_CHECK(context->saved_data.count("out") == 1, "causal_attention: a second backward is not possible on a GPU");
     const std::vector<at::Tensor> leaves = context->saved_data["leaves"].toTensorVector();
     const at::Tensor out = context->saved_data["out"].toTensor();
-    context->saved_data.clear();  // what is not needed any more is released along with `leaves` and `out`
+    context->saved_data.clear();  // data that is not needed any more is released together with `leaves` and `out`
     const StrictDeterminism strict;
     variable_list grads = torch::autograd::grad({out}, leaves, {grad_outputs[0]});
     grads.resize(7);
@@ -117,9 +121,9 @@ struct GpuAttention : torch::autograd::Function<GpuAttention> {
   }
 };
 
-// What the flash kernel computes for one document of each row (bounds undefined), or for the documents of a batch at
-// once: [b t, heads, d] and the bounds of the documents in it. No document is longer than a row, which is all that the
-// launch has to know of their lengths.
+// Runs the flash kernel for one document in each row (`bounds` is undefined), or for all documents
+// of a batch at once: [b t, heads, d], and the bounds of the documents in it. No document is longer
+// than a row, and the launch needs to know no more about their lengths.
 struct FlashAttention : torch::autograd::Function<FlashAttention> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& q_btnd, const at::Tensor& k_btmd,
                             const at::Tensor& v_btmd, const std::optional<at::Tensor>& sinks_n,
@@ -135,8 +139,9 @@ struct FlashAttention : torch::autograd::Function<FlashAttention> {
         /*return_debug_mask=*/false, scale, left_of(window), right_of(window));
     at::Tensor of_sinks;
     if (sinks_n) {
-      // With the sink as one score more, what is left of a query's probability is 1 - exp(sink - log_sum).
-      const at::Tensor sinks = sinks_n->detach().to(at::kFloat).unsqueeze(-1);  // [n, 1] beside [b, n, t] or [n, b t]
+      // If the sink is one more score, the remaining share of a query's probability is 1 - exp(sink
+      // - log_sum).
+      const at::Tensor sinks = sinks_n->detach().to(at::kFloat).unsqueeze(-1);  // [n, 1] next to [b, n, t] or [n, b t]
       const at::Tensor all_sums = at::logaddexp(log_sums, sinks);
       out = (out * by_head(at::exp(log_sums - all_sums), out)).to(out.scalar_type());
       of_sinks = at::exp(sinks - all_sums);
@@ -161,8 +166,8 @@ struct FlashAttention : torch::autograd::Function<FlashAttention> {
                                       context->saved_data["scale"].toDouble(), left_of(window), right_of(window));
     at::Tensor grad_sinks_n;
     if (of_sinks.defined()) {
-      // The sink has no value: the gradient of its score is its probability times minus what the others' have in
-      // common.
+      // The sink has no value. So the gradient of its score is its probability times the negative
+      // of the term that the gradients of all scores have in common.
       const at::Tensor deltas = (grad_out.to(at::kFloat) * saved[3].to(at::kFloat)).sum(-1);
       const at::Tensor products = of_sinks * deltas.transpose(-1, -2);
       grad_sinks_n = -(products.dim() == 3 ? products.sum(at::IntArrayRef{0, 2}) : products.sum(1));
@@ -175,14 +180,14 @@ struct FlashAttention : torch::autograd::Function<FlashAttention> {
   static std::optional<at::Tensor> where_defined(const at::Tensor& tensor) {
     return tensor.defined() ? std::make_optional(tensor) : std::nullopt;
   }
-  // Neighbours on both sides that a position sees.
+  // Return the numbers of neighbours on the left and on the right that a position sees.
   static std::optional<std::int64_t> left_of(std::int64_t window) {
     return window > 0 ? std::make_optional(window - 1) : std::nullopt;
   }
   static std::optional<std::int64_t> right_of(std::int64_t window) {
     return window > 0 ? std::make_optional(std::int64_t{0}) : std::nullopt;
   }
-  // [b, n, t] or [n, b t] as a factor of [b, t, n, d] or [b t, n, d].
+  // Expands [b, n, t] or [n, b t] to a factor of [b, t, n, d] or [b t, n, d].
   static at::Tensor by_head(const at::Tensor& factors, const at::Tensor& out) {
     return factors.transpose(-1, -2).unsqueeze(-1).expand({out.sizes()});
   }
@@ -199,8 +204,8 @@ at::Tensor attention_by_libtorch(const at::Tensor& q_btnd, const at::Tensor& k_b
 at::Tensor gpu_attention(const at::Tensor& q_btnd, const at::Tensor& k_btmd, const at::Tensor& v_btmd,
                          const AttentionRule& rule) {
   const std::int64_t t = q_btnd.size(1);
-  // A row of one position has no second document. (The flash kernel's way for single queries does not take empty
-  // documents.)
+  // A row of one position has no second document. (The flash kernel's variant for single queries
+  // does not support empty documents.)
   const bool has_documents = rule.documents_bk.defined() && t > 1;
   const std::int64_t window = rule.window < t ? rule.window : 0;
   const auto where_defined = [](const at::Tensor& tensor) {

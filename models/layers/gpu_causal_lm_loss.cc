@@ -23,10 +23,10 @@ struct WantedGradients {
   [[nodiscard]] bool any() const { return hidden || weight; }
 };
 
-// Cross entropy of chunks of tokens.
+// Computes the cross entropy of chunks of tokens.
 class ChunkedLoss {
  public:
-  // `gradient_divisor`: null for gradients that are not divided.
+  // `gradient_divisor`: null if gradients are not to be divided.
   ChunkedLoss(const at::Tensor& hidden_nh, const at::Tensor& weight_vh, const at::Tensor& labels_n,
               const double* gradient_divisor, const CausalLmLossSettings& settings, std::int64_t step,
               bool with_gradient)
@@ -41,7 +41,8 @@ class ChunkedLoss {
         log_sums_n_(settings.z_loss > 0 ? at::empty_like(losses_n_) : at::Tensor()),
         logits_(at::empty({std::min(step, hidden_nh.size(0)), weight_vh.size(0)}, hidden_nh.options())) {}
 
-  // The gradient of the chunk's logits (the logits themselves without a gradient); valid until the next call.
+  // Returns the gradient of the chunk's logits, or the logits themselves without a gradient. Valid
+  // until the next call.
   at::Tensor run(std::int64_t begin, std::int64_t count) {
     at::Tensor logits_cv = logits_.narrow(0, 0, count);
     at::mm_out(logits_cv, hidden_nh_.narrow(0, begin, count), weight_vh_.t());
@@ -61,7 +62,7 @@ class ChunkedLoss {
     return logits_cv;
   }
 
-  // The results of the whole function.
+  // Returns the results of the whole function.
   [[nodiscard]] variable_list losses(AutogradContext* context, const double* divisor) const {
     const at::Tensor loss = divided_sum(losses_n_, divisor);
     if (!log_sums_n_.defined()) return {loss};
@@ -94,15 +95,15 @@ void scale(const at::Tensor& values, const at::Tensor& factor) {
                       gpu_kernels().current_stream());
 }
 
-// Both backwards write over what they kept.
+// Both backward functions overwrite the data that they kept.
 void use_up(AutogradContext* context) {
   TORCH_CHECK(!context->saved_data["is_used"].toBool(),
               "causal_lm_loss: a second backward through the same loss is not possible on a GPU");
   context->saved_data["is_used"] = true;
 }
 
-// One chunk: the gradient of the logits is kept, and the products wait for the backward, where the weight's is added to
-// the leaf's gradient at once.
+// The loss for one chunk: the gradient of the logits is kept. The products are left to the backward
+// pass, which adds the weight's gradient directly to that of the leaf.
 struct OneChunkLoss : torch::autograd::Function<OneChunkLoss> {
   static variable_list forward(AutogradContext* context, const at::Tensor& hidden_any, const at::Tensor& weight_vh,
                                const at::Tensor& labels_n, const at::Tensor& divisor,
@@ -128,7 +129,8 @@ struct OneChunkLoss : torch::autograd::Function<OneChunkLoss> {
   }
 };
 
-// Several chunks, or fp16, whose gradients are divided late: both gradients are made along with the loss.
+// The loss for several chunks, and for fp16, whose gradients are divided late: both gradients are
+// computed together with the loss.
 struct ManyChunksLoss : torch::autograd::Function<ManyChunksLoss> {
   static variable_list forward(AutogradContext* context, const at::Tensor& hidden_any, const at::Tensor& weight_vh,
                                const at::Tensor& labels_n, const at::Tensor& divisor,
@@ -165,7 +167,7 @@ struct ManyChunksLoss : torch::autograd::Function<ManyChunksLoss> {
       if (gradient.defined()) scale(gradient, factor);
     }
     variable_list gradients = {saved[0], saved[1]};
-    gradients.resize(7);  // nothing for the other arguments
+    gradients.resize(7);  // no gradients for the other arguments
     return gradients;
   }
 };
@@ -178,7 +180,8 @@ Tensors gpu_causal_lm_loss(const at::Tensor& hidden_nh, const at::Tensor& weight
               "causal_lm_loss: needs labels of int64 where the hidden states are, not ", labels_n.toString());
   TORCH_CHECK(divisor.numel() == 1, "causal_lm_loss: the divisor has ", divisor.numel(), " elements, not one");
   const auto options = hidden_nh.options().dtype(at::kDouble).requires_grad(false);
-  // A scalar of the CPU is written by a kernel that has it as its argument: a copy might wait.
+  // A scalar on the CPU is written by a kernel that has it as its argument, because a copy might
+  // wait.
   const at::Tensor divisor_there = divisor.is_cpu() && hidden_nh.is_cuda()
                                        ? at::full({}, divisor.item<double>(), options)
                                        : divisor.detach().reshape({}).to(at::kDouble);

@@ -18,31 +18,33 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// What products of this tensor are computed in.
+// Returns the dtype in which products of this tensor are computed.
 at::ScalarType product_dtype(const at::Tensor& x) {
   return x.scalar_type() == at::kHalf && x.is_cpu() ? at::kFloat : x.scalar_type();
 }
 
-// Whether LibTorch has a kernel for all experts that takes these tensors and reads the numbers of rows where they are.
+// Returns whether LibTorch has a kernel for all experts that supports these tensors and reads the
+// numbers of rows from the GPU's memory.
 bool takes_libtorchs(const at::Tensor& x_nh, const at::Tensor& weight_eoh) {
   return gpu_kernels().libtorch_groups_bf16 && x_nh.scalar_type() == at::kBFloat16 && x_nh.size(0) > 0 &&
          weight_eoh.size(1) % 8 == 0 && weight_eoh.size(2) % 8 == 0;
 }
 
-// Rows of one expert.
+// The rows of one expert.
 struct ExpertRows {
   std::int64_t expert, first, count;
 };
 
-// oneDNN makes code for each number of rows that it meets, which takes ten times as long as the product of an expert
-// with it. So its products of bf16 have a multiple of this.
+// oneDNN generates code for each number of rows that it meets, which takes ten times as long as
+// running an expert's product. So its products of bf16 have a multiple of this number of rows.
 constexpr std::int64_t kRowStep = 32;
 
 std::int64_t padded_count(const at::Tensor& rows, std::int64_t count) {
   return rows.scalar_type() == at::kBFloat16 ? (count + kRowStep - 1) / kRowStep * kRowStep : count;
 }
 
-// y [count, o] = rows of x times weight [h, o]. Computes rows of other experts, too, to have a padded number.
+// Computes y [count, o] = rows of x times weight [h, o]. Also computes rows of other experts to
+// reach a padded number of rows.
 void multiply_rows(const at::Tensor& x_nh, const ExpertRows& rows, const at::Tensor& weight_ho, at::Tensor y_no) {
   const std::int64_t padded = padded_count(x_nh, rows.count);
   if (padded == rows.count || padded > x_nh.size(0)) {
@@ -53,15 +55,15 @@ void multiply_rows(const at::Tensor& x_nh, const ExpertRows& rows, const at::Ten
   y_no.copy_(at::mm(x_nh.narrow(0, first, padded), weight_ho).narrow(0, rows.first - first, rows.count));
 }
 
-// These rows, and rows of zeros up to a padded number.
+// Returns these rows, followed by rows of zeros up to a padded number.
 at::Tensor padded_rows(const at::Tensor& x_nh, const ExpertRows& rows) {
   const at::Tensor own = x_nh.narrow(0, rows.first, rows.count);
   const std::int64_t padded = padded_count(x_nh, rows.count);
   return padded == rows.count ? own : at::constant_pad_nd(own, {0, 0, 0, padded - rows.count});
 }
 
-// Calls visit(rows) for each expert with rows. The experts are shared among LibTorch's threads: each one's product is
-// too small for several.
+// Calls visit(rows) for each expert that has rows. The experts are divided among LibTorch's
+// threads, because the product of one expert is too small for several threads.
 template <typename Visit>
 void for_each_expert(const at::Tensor& counts_e, std::int64_t num_rows, const Visit& visit) {
   const at::Tensor counts = counts_e.to(at::kCPU).contiguous();
@@ -77,12 +79,12 @@ void for_each_expert(const at::Tensor& counts_e, std::int64_t num_rows, const Vi
   TORCH_CHECK(first == num_rows, "grouped_linear: the experts have ", first, " rows together, but there are ",
               num_rows);
   at::parallel_for(0, static_cast<std::int64_t>(experts.size()), 1, [&](std::int64_t begin, std::int64_t end) {
-    const c10::NoGradGuard no_grad;  // other threads have a mode of their own
+    const c10::NoGradGuard no_grad;  // the mode is set for each thread separately
     for (std::int64_t i = begin; i < end; ++i) visit(experts[static_cast<std::size_t>(i)]);
   });
 }
 
-// On the CPU: one product per expert.
+// For the CPU: one product per expert.
 struct ExpertByExpert {
   static at::Tensor prepared(const at::Tensor& /*x_nh*/, const at::Tensor& counts_e) { return counts_e; }
 
@@ -115,7 +117,7 @@ struct ExpertByExpert {
     return grad_eoh;
   }
 
-  // Rounded as grad_weight() before it is added.
+  // Each product is rounded as in grad_weight() before it is added.
   static void add_grad_weight(const at::Tensor& total_eoh, const at::Tensor& grad_no, const at::Tensor& x_nh,
                               const at::Tensor& counts_e) {
     const at::ScalarType dtype = product_dtype(x_nh);
@@ -126,7 +128,7 @@ struct ExpertByExpert {
   }
 };
 
-// All experts in one call of LibTorch's.
+// All experts in one call of LibTorch.
 struct OfLibtorch {
   static at::Tensor prepared(const at::Tensor& /*x_nh*/, const at::Tensor& counts_e) { return counts_e; }
 
@@ -143,7 +145,8 @@ struct OfLibtorch {
   static at::Tensor grad_weight(const at::Tensor& grad_no, const at::Tensor& x_nh, const at::Tensor& /*weight_eoh*/,
                                 const at::Tensor& counts_e) {
     at::Tensor grad_eoh = at::_grouped_mm(grad_no.t(), x_nh, ends(counts_e));
-    // On some cards LibTorch leaves an expert without rows as its memory was (pytorch issue 172439).
+    // On some cards LibTorch does not write the gradient of an expert without rows (pytorch issue
+    // 172439).
     return grad_eoh.masked_fill_(counts_e.eq(0).view({-1, 1, 1}), 0);
   }
 
@@ -211,7 +214,7 @@ struct OfKernels {
   }
 };
 
-// `prepared` is what a way makes of the numbers of rows, once for all products with them.
+// `prepared` is what a variant computes from the numbers of rows, once for all products with them.
 template <typename Way>
 struct GroupedLinear : torch::autograd::Function<GroupedLinear<Way>> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x_any, const at::Tensor& weight_any,

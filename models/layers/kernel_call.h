@@ -1,6 +1,6 @@
 // models/layers/kernel_call.h
-// From tensors to kernels.h and gpu_kernels.h: where a call runs, the dtype of a tensor, and on the CPU the sharing
-// of a call among LibTorch's threads.
+// Helpers for calling the kernels of layer_kernels.h and gpu_kernels.h with tensors: where a call
+// runs, the dtype of a tensor, and, on the CPU, how a call is divided among LibTorch's threads.
 #pragma once
 
 #include <ATen/Parallel.h>
@@ -14,10 +14,10 @@
 
 namespace rp::models {
 
-// Whether calls on this tensor go to gpu_kernels().
+// Returns whether calls with this tensor are executed by gpu_kernels().
 inline bool runs_on_gpu(const at::Tensor& tensor) { return tensor.is_cuda() || gpu_kernels_take_cpu_memory(); }
 
-// The dtype of a tensor that kernels work on. Throws c10::Error where they take none such.
+// Returns the dtype of a tensor for kernels. Throws c10::Error if no kernel supports it.
 inline DType kernel_dtype(const at::Tensor& tensor) {
   const at::ScalarType type = tensor.scalar_type();
   TORCH_CHECK(type == at::kBFloat16 || type == at::kHalf || type == at::kFloat,
@@ -25,10 +25,10 @@ inline DType kernel_dtype(const at::Tensor& tensor) {
   return dtype_of(type);
 }
 
-// Elements below which a second thread costs more than it saves.
+// The number of elements below which a second thread costs more than it saves.
 constexpr std::int64_t kElementsPerThread = 32768;
 
-// Calls run(begin, end) on parts of [0, rows), on several threads where there is enough to do.
+// Calls run(begin, end) for parts of [0, rows), in several threads if there is enough work.
 template <typename Run>
 void share_rows(std::int64_t rows, std::int64_t columns, const Run& run) {
   at::parallel_for(0, rows, std::max<std::int64_t>(1, kElementsPerThread / std::max<std::int64_t>(1, columns)), run);

@@ -3,7 +3,7 @@
 namespace rp {
 
 at::Tensor placeholder(at::IntArrayRef shape, at::ScalarType dtype) {
-  // detach() so that the result is a leaf of its own and not a view that autograd follows.
+  // detach() makes the result a leaf of its own rather than a view that autograd tracks.
   return at::zeros({1}, dtype).expand(shape).detach().requires_grad_(true);
 }
 

@@ -19,15 +19,15 @@ at::Tensor plain_linear(const at::Tensor& x, const LinearWeights& weights) {
   return weights.bias_o.defined() ? at::linear(x, weights.weight_oi, weights.bias_o) : at::linear(x, weights.weight_oi);
 }
 
-// In place of a product that nothing reads.
+// Replaces a product that no code reads.
 at::Tensor any_values(const at::Tensor& x, const at::Tensor& weight_oi) {
   std::vector<std::int64_t> shape = x.sizes().vec();
   shape.back() = weight_oi.size(0);
   return at::empty(shape, x.options());
 }
 
-// fp16 on the CPU. Keeps the operands in fp16 and widens them again for backward, whose gradients of weight and bias
-// stay fp32.
+// Products of fp16 on the CPU. Keeps the operands in fp16, and widens them again in the backward
+// pass, whose gradients of weight and bias remain fp32.
 struct WidenedLinear : torch::autograd::Function<WidenedLinear> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight_oi,
                             const std::optional<at::Tensor>& bias_o, bool is_read) {
@@ -53,8 +53,9 @@ struct WidenedLinear : torch::autograd::Function<WidenedLinear> {
 
 at::Tensor rows_of(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 
-// bf16 on the CPU: LibTorch's products, with its bits. Its autograd would widen the gradient of the weight before it
-// adds it to the leaf's; here that is one pass. And it would compute what nothing reads.
+// Products of bf16 on the CPU: LibTorch's products, with its bits. LibTorch's autograd would first
+// widen the gradient of the weight and then add it to that of the leaf, which is one pass here. It
+// would also compute products that no code reads.
 struct Bf16Linear : torch::autograd::Function<Bf16Linear> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight_oi,
                             const std::optional<at::Tensor>& bias_o, bool is_read) {
@@ -86,7 +87,7 @@ at::Tensor cpu_linear(const at::Tensor& x, const LinearWeights& weights, bool is
 }
 
 struct GpuLinears : torch::autograd::Function<GpuLinears> {
-  // `bias_of`: by weight, its bias among `biases`, or -1.
+  // `bias_of`: for each weight the index of its bias in `biases`, or -1.
   static variable_list forward(AutogradContext* context, const at::Tensor& x, at::TensorList weights,
                                at::TensorList biases, const std::vector<std::int64_t>& bias_of, bool is_read) {
     variable_list saved = {x}, results;
@@ -132,7 +133,7 @@ struct GpuLinears : torch::autograd::Function<GpuLinears> {
   }
 };
 
-// Without pairs.
+// Computes the products without LoRA pairs.
 std::vector<at::Tensor> products(const at::Tensor& x, const std::vector<LinearWeights>& weights, bool is_read) {
   if (!runs_on_gpu(x)) {
     std::vector<at::Tensor> results;
@@ -177,7 +178,7 @@ void add_product(at::Tensor total, const at::Tensor& a, const at::Tensor& b) {
   const bool in_fp16 = a.scalar_type() == at::kHalf && at::globalContext().allowFP16AccumulationCuBLAS();
   if (a.scalar_type() == at::kFloat) {
     total.addmm_(a, b);
-  } else if (a.is_cuda() && !in_fp16 && total.size(0) > 1) {  // LibTorch takes one row for a bias
+  } else if (a.is_cuda() && !in_fp16 && total.size(0) > 1) {  // LibTorch treats a single row as a bias
     at::addmm_out(total, total, a, b, at::kFloat);
   } else {
     add_to_floats(total, at::mm(a, b));

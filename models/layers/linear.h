@@ -1,14 +1,16 @@
 // models/layers/linear.h
-// Products with weights: y = x weight^T + bias, and the sum of their gradients.
+// Products with weights, y = x weight^T + bias, and the sums of their gradients.
 //
-// On a GPU the backward adds the weights' gradients to the leaves' fp32 gradients in the products themselves: of a
-// weight's size nothing else is written, read, rounded or added, which with autograd's way is 20 bytes a parameter and
-// microbatch (docs/design/kernels.md). On the CPU they are LibTorch's operators, with their bits; of bf16 weights the
-// gradient is widened and added to the leaf's in one pass.
+// On a GPU the products of the backward pass add the weights' gradients directly to the leaves'
+// fp32 gradients. Nothing else of a weight's size is written, read, rounded or added, which
+// autograd would do with 20 bytes per parameter and microbatch (docs/design/kernels.md). On the
+// CPU, LibTorch's operators compute the products, with LibTorch's bits. The gradient of bf16
+// weights is widened and added to that of the leaf in one pass.
 //
-// But LibTorch multiplies fp16 fast only on the few processors that compute in it, and elsewhere 5 to 20 times slower
-// than fp32 (docs/design/models.md). So fp16 on the CPU means: operands are widened, the product is one of fp32, and
-// the result is rounded once. That holds for every processor, so that results do not depend on what it can.
+// LibTorch multiplies fp16 fast only on the few processors that compute in fp16, and elsewhere 5 to
+// 20 times slower than fp32 (docs/design/models.md). So on the CPU the operands in fp16 are
+// widened, the product is computed in fp32, and the result is rounded once. This is done on every
+// processor, so that results do not depend on the processor's abilities.
 //
 // Shapes: i inputs, o outputs.
 #pragma once
@@ -19,45 +21,50 @@
 
 namespace rp::models {
 
-// A pair of LoRA (roundpipe/trained_parts.h); undefined: there is none. r rank.
+// A LoRA pair (roundpipe/trained_parts.h) of rank r. Undefined if there is no pair.
 struct LoraPair {
   at::Tensor a_ri{}, b_or{};
-  at::Tensor magnitude_o{};  // of DoRA, else undefined
+  at::Tensor magnitude_o{};  // for DoRA; otherwise undefined
   double scale = 1;
-  double dropout = 0;  // of this call: 0 in evaluations
+  double dropout = 0;  // of this call; 0 in evaluations
 };
 
 struct LinearWeights {
   at::Tensor weight_oi;
-  at::Tensor bias_o{};  // or undefined
+  at::Tensor bias_o{};  // may be undefined
   LoraPair lora{};
 };
 
-// x [..., i] times one weight, with its pair (lora.h): [..., o]. Differentiable. Name LinearWeights in the call: with a
-// tensor in braces it would be at::linear(). Where nothing reads the result's values (outputs_are_read()), it may have
-// any, and only its graph is made.
+// Returns x [..., i] times one weight, with its pair (lora.h): [..., o]. Differentiable. Name
+// LinearWeights in the call: with a tensor in braces it would be at::linear(). If `is_read` is
+// false, because no code reads the values of the result (outputs_are_read()), they may be
+// arbitrary, and only the graph is made.
 [[nodiscard]] at::Tensor linear(const at::Tensor& x, const LinearWeights& weights, bool is_read = true);
 
-// The same x times each of them. On a GPU its gradient is one sum, which the products add up: rounded to the dtype of x
-// after each, the last one first.
+// Returns the products of the same x with each of the weights. On a GPU the gradient of x is one
+// sum, to which the products add, the last one first; it is rounded to the dtype of x after each
+// product.
 [[nodiscard]] std::vector<at::Tensor> linears(const at::Tensor& x, const std::vector<LinearWeights>& weights,
                                               bool is_read = true);
 
-// Whether a backward may add to the gradient of `weight` itself, as autograd would add a whole one: it is a leaf with
-// an fp32 gradient of its own.
+// Returns whether a backward pass may itself add to the gradient of `weight`, as autograd would add
+// a complete gradient: `weight` is a leaf with a contiguous fp32 gradient.
 [[nodiscard]] bool takes_gradient_in_place(const at::Tensor& weight);
 
-// In the dtype in which its products are computed: fp16 on the CPU in fp32, anything else as it is.
+// Returns x in the dtype in which its products are computed: fp32 for fp16 on the CPU, unchanged
+// otherwise.
 [[nodiscard]] at::Tensor widened(const at::Tensor& x);
 
-// total += a b, in fp32. On a GPU the product of 16-bit matrices is added by the product itself, unless products of
-// fp16 are to be added up in fp16 (at::globalContext().allowFP16AccumulationCuBLAS()), which gives fp16.
+// Computes total += a b, in fp32. On a GPU the product of 16-bit matrices is added by the product
+// itself, unless products of fp16 are to be accumulated in fp16
+// (at::globalContext().allowFP16AccumulationCuBLAS()), which has a result in fp16.
 void add_product(at::Tensor total, const at::Tensor& a, const at::Tensor& b);
 
-// total += addend, in fp32; shapes are equal, and the total is contiguous.
+// Computes total += addend, in fp32. REQUIRES: the shapes are equal, and `total` is contiguous.
 void add_to_floats(at::Tensor total, const at::Tensor& addend);
 
-// The gradient a b of a weight, for autograd: undefined where it is added in place, else in the dtype of a.
+// Computes the gradient a b of `weight`, for autograd. Returns an undefined tensor if it was added
+// in place, otherwise the gradient in the dtype of a.
 [[nodiscard]] at::Tensor weight_gradient(const at::Tensor& weight, const at::Tensor& a, const at::Tensor& b);
 
 }  // namespace rp::models

@@ -1,6 +1,6 @@
 // models/layers/logit_cap.h
-// Capped logits: c * tanh(logits / c), as Gemma has them (arXiv 2408.00118, section 2), each operation rounded as
-// transformers does it.
+// Caps logits to c * tanh(logits / c), as Gemma does (arXiv 2408.00118, section 2), and rounds each
+// operation as transformers does.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -10,17 +10,18 @@ namespace rp::models {
 // Caps the logits of one chunk after another.
 class LogitCap {
  public:
-  // 0: there is none, and nothing is done.
+  // 0: no cap; then nothing is done.
   explicit LogitCap(double cap) : cap_(cap) {}
 
-  // In place.
+  // Caps the logits in place.
   void apply(at::Tensor logits_cv) {
     if (cap_ == 0) return;
     tanh_cv_ = logits_cv.div(cap_).tanh_();
     at::mul_out(logits_cv, tanh_cv_, at::scalar_tensor(cap_, logits_cv.options()));
   }
 
-  // From the gradient of the logits that apply() made last to that of those which it was given, in place.
+  // Converts, in place, the gradient of the logits that the last apply() returned to the gradient
+  // of the logits that it was given.
   void apply_gradient(at::Tensor grad_cv) const {
     if (cap_ != 0) grad_cv.mul_(1 - tanh_cv_.square());
   }

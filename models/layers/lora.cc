@@ -19,7 +19,8 @@ using torch::autograd::variable_list;
 
 at::Tensor rows_of(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 
-// y + scale (x A^T) B^T. The narrow product is rounded to the dtype of x, the sum once more.
+// Computes y + scale (x A^T) B^T. The narrow product is rounded to the dtype of x, then the sum is
+// rounded.
 struct AddPair : torch::autograd::Function<AddPair> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& y, const at::Tensor& x, const at::Tensor& a_ri,
                             const at::Tensor& b_or, double scale, bool is_read) {
@@ -44,10 +45,10 @@ struct AddPair : torch::autograd::Function<AddPair> {
   }
 };
 
-// The tensors that several weights have, or have not, as a list without gaps.
+// A list without gaps of tensors that some of the weights have.
 struct SomeTensors {
   std::vector<at::Tensor> tensors{};
-  std::vector<std::int64_t> places{};  // by weight; -1: it has none
+  std::vector<std::int64_t> places{};  // for each weight the index in `tensors`, or -1
 
   void add(const at::Tensor& tensor) {
     places.push_back(tensor.defined() ? static_cast<std::int64_t>(tensors.size()) : -1);
@@ -55,7 +56,8 @@ struct SomeTensors {
   }
 };
 
-// adapted_linears(). p pairs; their matrices A stand one below the other, and what comes of them side by side.
+// Implements adapted_linears(). p is the number of pairs. Their matrices A are stacked vertically,
+// and the results of the products with them are side by side.
 struct AdaptedLinears : torch::autograd::Function<AdaptedLinears> {
   static variable_list forward(AutogradContext* context, const at::Tensor& x, at::TensorList weights,
                                at::TensorList biases, at::TensorList as_ri, at::TensorList bs_or,
@@ -101,7 +103,8 @@ struct AdaptedLinears : torch::autograd::Function<AdaptedLinears> {
     const std::int64_t rank = as_ri[0].size(0);
     const std::size_t first_bias = 1 + num_weights,
                       first_a = first_bias + static_cast<std::size_t>(context->saved_data["num_biases"].toInt());
-    variable_list result(first_a + 2 * num_pairs + 4);  // x, weights, biases, pairs, and what is no tensor
+    variable_list result(first_a + 2 * num_pairs +
+                         4);  // x, weights, biases, pairs, and the arguments that are not tensors
     const at::Tensor grad_npr = at::zeros({x_ni.size(0), static_cast<std::int64_t>(num_pairs) * rank}, x_ni.options());
     at::Tensor grad_ni;
     for (std::size_t i = grads.size(); i-- > 0;) {
@@ -137,8 +140,8 @@ struct AdaptedLinears : torch::autograd::Function<AdaptedLinears> {
   }
 };
 
-// The lengths of the rows of W + s B A, [o] in fp32, without that matrix: |W|^2 + 2 s (W A^T) B + s^2 (B A A^T) B by
-// rows.
+// Returns the lengths of the rows of W + s B A, [o] in fp32, without computing that matrix. Their
+// squares are |W|^2 + 2 s (W A^T) B + s^2 (B A A^T) B, by rows.
 at::Tensor row_lengths(const at::Tensor& weight_oi, const LoraPair& pair) {
   const c10::NoGradGuard no_grad;
   const at::Tensor a_ri = pair.a_ri.to(at::kFloat), b_or = pair.b_or.to(at::kFloat);
@@ -155,8 +158,8 @@ at::Tensor plain_product(const at::Tensor& x, const at::Tensor& weight_oi) {
   return linear(x, LinearWeights{.weight_oi = weight_oi});
 }
 
-// Without dropout: c (W x + s B A x) + bias, where c is the trained length by that of the row; with it, as PEFT,
-// W x + (c - 1) W dropout(x) + c s B A dropout(x) + bias.
+// Without dropout: c (W x + s B A x) + bias, where c is the trained length divided by that of the
+// row. With dropout, as in PEFT: W x + (c - 1) W dropout(x) + c s B A dropout(x) + bias.
 at::Tensor scaled_rows(const at::Tensor& y, const at::Tensor& x, const at::Tensor& dropped,
                        const LinearWeights& weights) {
   const LoraPair& pair = weights.lora;
@@ -166,7 +169,7 @@ at::Tensor scaled_rows(const at::Tensor& y, const at::Tensor& x, const at::Tenso
   const at::Tensor with_pair = AddPair::apply(product, dropped, pair.a_ri, pair.b_or, pair.scale, true);
   at::Tensor sum = with_pair.to(at::kFloat) * factor_o;
   if (drops) {
-    sum = sum - product.to(at::kFloat) + y.to(at::kFloat);  // y has the bias
+    sum = sum - product.to(at::kFloat) + y.to(at::kFloat);  // y includes the bias
   } else if (weights.bias_o.defined()) {
     sum = sum + weights.bias_o.to(at::kFloat);
   }
@@ -199,7 +202,7 @@ bool takes_adapted_linears(const at::Tensor& x, const std::vector<LinearWeights>
 std::vector<at::Tensor> adapted_linears(const at::Tensor& x, const std::vector<LinearWeights>& weights, bool is_read) {
   std::vector<at::Tensor> factors;
   SomeTensors biases, as_ri, bs_or;
-  double scale = 1;  // all pairs of a layer have one
+  double scale = 1;  // all pairs of a layer have the same scale
   for (const LinearWeights& one : weights) {
     factors.push_back(one.weight_oi);
     biases.add(one.bias_o);

@@ -15,14 +15,15 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Rows of a normalisation whose weight gradients are added by one thread: fixed, so that the sum has one order.
+// The number of rows of a normalisation whose weight gradients are added by one thread. It is
+// fixed, so that the sum has a fixed order.
 constexpr std::int64_t kRowsPerPartialSum = 64;
 
 std::int64_t num_rows(const at::Tensor& x) { return x.numel() / x.size(-1); }
 
-// grad_x and, on the CPU where the weight is trained, the fp32 gradient of the weight. A defined grad_sum is added to
-// grad_x: on the CPU as one more operation, so that it is rounded twice, as in an addition of its own; on a GPU before
-// the only rounding.
+// Returns grad_x and, on the CPU if the weight is trained, the fp32 gradient of the weight. If
+// grad_sum is defined, it is added to grad_x: on the CPU in a separate operation, so that the
+// result is rounded twice, as by a separate addition; on a GPU before the only rounding.
 variable_list cpu_rms_norm_grad(const at::Tensor& x, const at::Tensor& weight_h, const at::Tensor& rstd,
                                 const at::Tensor& grad_y, const at::Tensor& grad_sum, NormKind kind, bool is_trained) {
   const std::int64_t columns = x.size(-1), rows = num_rows(x);
@@ -77,7 +78,7 @@ variable_list rms_norm_grad(const AutogradContext* context, const at::Tensor& gr
       is_trained);
 }
 
-// y and rstd of RmsNormRows.
+// Computes y and rstd of RmsNormRows.
 void run_rms_norm(const at::Tensor& x, const at::Tensor& weight_h, const at::Tensor& y, const at::Tensor& rstd,
                   double epsilon, NormKind kind) {
   const RmsNormRows call{x.const_data_ptr(),
@@ -111,7 +112,7 @@ struct RmsNorm : torch::autograd::Function<RmsNorm> {
   }
 };
 
-// {sum, y}.
+// Returns {sum, y}.
 struct AddRmsNorm : torch::autograd::Function<AddRmsNorm> {
   static variable_list forward(AutogradContext* context, const at::Tensor& x_any, const at::Tensor& residual_any,
                                const at::Tensor& weight_h, double epsilon, NormKind kind) {

@@ -13,8 +13,9 @@ namespace rp::models {
 
 namespace {
 
-// Long waves (few turns within the original context) are stretched by the factor, short ones stay, and those between
-// are interpolated. Every operation is fp32, in the order of transformers.
+// Long waves (few turns within the original context) are stretched by the factor, short ones are
+// unchanged, and those in between are interpolated. All operations are fp32, in the order of
+// transformers.
 at::Tensor stretched_by_wavelength(const at::Tensor& frequencies, const RopeConfig& scaling) {
   const auto original = static_cast<double>(scaling.original_positions);
   const at::Tensor wavelengths = (2.0 * std::numbers::pi) / frequencies;
@@ -28,8 +29,9 @@ at::Tensor stretched_by_wavelength(const at::Tensor& frequencies, const RopeConf
   return at::where(between, blended, divided);
 }
 
-// YaRN: pairs that turn more than beta_fast times within the original context stay, those that turn less than beta_slow
-// times are stretched, and those between are mixed by a ramp over the pairs.
+// YaRN: pairs that turn more than beta_fast times within the original context are unchanged, those
+// that turn less than beta_slow times are stretched, and those in between are mixed by a ramp over
+// the pairs.
 at::Tensor stretched_by_ramp(const at::Tensor& exponents, const RopeConfig& rope, std::int64_t head_dim) {
   const auto dim = static_cast<double>(head_dim);
   const auto pair_with_turns = [&](double turns) {
@@ -68,7 +70,7 @@ RotaryTable make_rotary_table(const at::Tensor& frequencies, std::int64_t length
   if (runs_on_gpu(frequencies)) {
     const at::Tensor cosine_td2 = at::empty({length, frequencies.size(0)}, frequencies.options());
     const at::Tensor sine_td2 = at::empty_like(cosine_td2);
-    // Of the dtype only the rounding is asked, and beyond fp32 there is none.
+    // The dtype only determines the rounding. fp32 and wider dtypes need none.
     const bool is_half = dtype == at::kBFloat16 || dtype == at::kHalf;
     gpu_kernels().rotary_table(
         is_half ? dtype_of(dtype) : DType::kFloat32,

@@ -1,5 +1,6 @@
 // models/layers/scalar_type.h
-// LibTorch's number formats and ours, both ways. A header alone, so that programs need nothing of the library for it.
+// Converts between LibTorch's number formats and ours. It is header-only, so that programs need no
+// part of the library for it.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -27,7 +28,8 @@ static_assert(std::size(kScalarTypes) == kNumDTypes);
   return internal::kScalarTypes[static_cast<std::size_t>(dtype)];
 }
 
-// Throws rp::Error (kUsage) for a format that the runtime does not have: complex numbers and the like.
+// Throws rp::Error (kUsage) for a format that the runtime does not support, such as complex
+// numbers.
 [[nodiscard]] inline DType dtype_of(at::ScalarType type) {
   const auto* found = std::find(std::begin(internal::kScalarTypes), std::end(internal::kScalarTypes), type);
   if (found != std::end(internal::kScalarTypes)) return static_cast<DType>(found - std::begin(internal::kScalarTypes));

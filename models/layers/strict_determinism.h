@@ -1,15 +1,16 @@
 // models/layers/strict_determinism.h
-// LibTorch's deterministic mode without "warn only", for a time.
+// Switches LibTorch's deterministic mode to strict (not "warn only") for a scope.
 #pragma once
 
 #include <ATen/Context.h>
 
 namespace rp::models {
 
-// While it lives, where deterministic algorithms are asked for at all, warn_only is off. Some of LibTorch's operators
-// (attention's backward) have an algorithm with a fixed order, but take it only then; a process that only wants to be
-// warned of operators without one would not get it. The mode is the process's: no other thread may compute in the
-// meantime.
+// As long as it exists, warn_only is off if deterministic algorithms are enabled at all. Some of
+// LibTorch's operators, such as the backward pass of attention, have an algorithm with a fixed
+// order but use it only in this mode. A process that has set "warn only", because it only wants
+// warnings about operators without such an algorithm, would not get it. The mode belongs to the
+// process, so no other thread may compute at the same time.
 class StrictDeterminism {
  public:
   StrictDeterminism()

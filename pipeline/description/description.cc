@@ -40,7 +40,7 @@ ParameterRequest& find_parameter(std::vector<LayerRequest>& layers, const Parame
                                     ") has no parameter '", use.parameter, "'", did_you_mean(use.parameter, names)));
 }
 
-// Through others two parameters of one layer may become one.
+// Two parameters of one layer may be tied to each other through parameters of other layers.
 void check_groups(const LayerRequest& layer) {
   std::map<int, std::string> first;
   for (const ParameterRequest& parameter : layer.parameters) {

@@ -1,5 +1,5 @@
 // pipeline/description/description.h
-// What a model asks of the store, and whether two processes describe the same one.
+// Translates a model to requests for the store, and compares the descriptions of two processes.
 #pragma once
 
 #include <string>
@@ -11,22 +11,25 @@
 
 namespace rp {
 
-// The layers' parameters with their tied groups, and the number of buffers. Builds one layer at a time. Throws
-// rp::Error (kUsage) for a tie whose name or shape does not fit, for parameters that are not floating point, for
-// buffers that require a gradient, for a model without layers.
+// Describes the parameters of the layers with their tied groups, and the number of buffers. Builds
+// one layer at a time. Throws rp::Error (kUsage) for a tie whose name or shape does not fit, for
+// parameters that are not floating point, for buffers that require a gradient, and for a model
+// without layers.
 [[nodiscard]] std::vector<LayerRequest> describe_layers(const Model& model);
 
-// A number that all processes must agree on: losses, ties and the working dtype. Layers are compared one by one.
+// Returns a hash of losses, ties and the working dtype, which must be equal in all processes.
+// Layers are compared one by one.
 [[nodiscard]] std::uint64_t fingerprint(const Model& model, const std::vector<Loss>& losses);
 
-// Throws rp::Error (kUserError) naming the first layer that differs from that of the coordinator's pipeline.
+// Throws rp::Error (kUserError) naming the first layer that differs from that of the coordinator's
+// pipeline.
 void compare_layers(const Model& model, const Catalogue& catalogue, const PipelineRecord& pipeline);
 
-// Throws rp::Error (kUserError) if the layer that this process built (the catalogue's number) has other parameters than
-// the coordinator's.
+// Throws rp::Error (kUserError) if a layer that this process built has other parameters than the
+// coordinator's. `layer` is the catalogue's number.
 void compare_parameters(const std::vector<NamedParameter>& parameters, const Catalogue& catalogue, int layer);
 
-// A number that changes with the program's file, or 0 if it cannot be read.
+// Returns a number that changes with the program's file, or 0 if the file cannot be read.
 [[nodiscard]] std::uint64_t build_id();
 
 }  // namespace rp

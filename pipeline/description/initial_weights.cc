@@ -10,7 +10,8 @@ namespace rp {
 
 namespace {
 
-// Seeds the default generator for the initial weights of one layer and puts the program's own state back at the end.
+// Seeds the default generator for the initial weights of one layer, and restores the program's own
+// state at the end.
 class InitialSeed {
  public:
   InitialSeed(std::uint64_t seed, int layer)

@@ -1,5 +1,5 @@
 // pipeline/description/initial_weights.h
-// The values that a model's layers begin with.
+// Writes the initial weights of a model's layers to the store.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,9 @@
 
 namespace rp {
 
-// Writes the initial weights of a pipeline into the store: masters and the first working copy. Builds one layer at a
-// time, each from a random seed of its own, and calls `on_layer` after it. Returns the layers' buffers, by layer, where
-// there are some.
+// Writes the initial weights of a pipeline to the store: masters and the first working copy. Builds
+// one layer at a time, each with a random seed of its own, and calls `on_layer` after each. Returns
+// the buffers, by layer, of the layers that have buffers.
 [[nodiscard]] std::map<int, std::vector<NamedBuffer>> write_initial_weights(const Model& model,
                                                                             const PipelineRecord& pipeline,
                                                                             Store& store,

@@ -1,5 +1,5 @@
 // pipeline/description/tensors.h
-// LibTorch tensors and the store's descriptions of them.
+// Converts between LibTorch tensors and the store's descriptions of tensors.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -11,26 +11,30 @@
 
 namespace rp {
 
-// A tensor over memory that somebody else owns, of `device`. An absent one is undefined.
+// Returns a tensor on `device` over memory that the caller does not own. An absent tensor becomes
+// an undefined one.
 [[nodiscard]] at::Tensor tensor_over(const TensorView& view, c10::Device device = c10::kCPU);
 [[nodiscard]] Tensors tensors_over(const std::vector<TensorView>& views, c10::Device device = c10::kCPU);
 
-// A tensor of this shape over `data`.
+// Returns a tensor of this shape over `data`.
 [[nodiscard]] at::Tensor tensor_over(const std::byte* data, at::IntArrayRef shape, at::ScalarType type,
                                      c10::Device device = c10::kCPU);
 
-// A parameter in the store: working copy `copy` of its weight group; its master, where the newest weights are `version`
-// (not of a frozen one); the moment that the state arena holds of the group at `offset`, undefined if that is
-// kNoOffset.
+// These return views of a parameter in the store: of working copy `copy` of its weight group; of
+// its master, where `version` is the newest version of the weights (not for a frozen parameter);
+// and of the moment that the state arena holds for its group at `offset`, which is undefined if
+// `offset` is kNoOffset.
 [[nodiscard]] at::Tensor parameter_view(Store& store, const TensorRecord& parameter, std::uint64_t copy);
 [[nodiscard]] at::Tensor master_view(Store& store, const TensorRecord& parameter, std::uint64_t version);
 [[nodiscard]] at::Tensor moment_view(Store& store, const TensorRecord& parameter, std::uint64_t offset);
 
-// False for a tied parameter that a lower layer has, too: the lowest one gives name and initial value.
+// Returns false for a tied parameter that a lower layer has, too: the lowest layer determines name
+// and initial value.
 [[nodiscard]] bool is_first_use(const Catalogue& catalogue, const TensorRecord& parameter);
 
-// The description of dense row-major tensors. `tensors` is made so (contiguous, on `device`) and must outlive the
-// views. Throws rp::Error (kUsage) for more dimensions than a block can describe.
+// Describes tensors as dense and row-major. Changes `tensors` to be so (contiguous, on `device`);
+// they must outlive the views. Throws rp::Error (kUsage) if a tensor has more dimensions than a
+// block can describe.
 [[nodiscard]] std::vector<TensorView> views_of(Tensors& tensors, c10::Device device = c10::kCPU);
 
 }  // namespace rp

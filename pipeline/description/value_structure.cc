@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kTensor = 0;  // in an array, in front of what JSON knows by itself
+constexpr int kTensor = 0;  // first element of an array, for what JSON has no type for
 constexpr int kList = 1;
 
 void collect(const Value& value, Tensors& tensors) {

@@ -8,7 +8,8 @@ namespace rp {
 
 namespace {
 
-// Below it malloc takes memory from its heaps, and the book-keeping of an arena would cost more than it saves.
+// For smaller tensors malloc uses its heaps, and the book-keeping of an arena would cost more than
+// it saves.
 constexpr std::size_t kSmallBytes = std::size_t{32} << 10;
 
 class CpuTensorMemory final : public c10::Allocator {
@@ -25,7 +26,7 @@ class CpuTensorMemory final : public c10::Allocator {
   [[nodiscard]] const std::shared_ptr<CpuMemory>& memory() const { return memory_; }
 
  private:
-  // LibTorch's kernels free by it what they took before the arena was there, too.
+  // LibTorch's kernels also call this to free memory that was allocated before the arena existed.
   static void release(void* data) {
     if (instance_->memory_->is_tensor(data)) {
       instance_->memory_->free_tensor(static_cast<std::byte*>(data));
@@ -41,7 +42,7 @@ class CpuTensorMemory final : public c10::Allocator {
 }  // namespace
 
 std::shared_ptr<CpuMemory> install_cpu_tensor_memory() {
-  // Never destroyed: static tensors of LibTorch's are freed after everything else.
+  // Never destroyed, because static tensors of LibTorch are freed after everything else.
   static const auto* const allocator = [] {
     auto* const made = new CpuTensorMemory(std::make_shared<CpuMemory>());
     c10::SetCPUAllocator(made);

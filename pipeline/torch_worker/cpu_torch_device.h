@@ -1,6 +1,6 @@
 // pipeline/torch_worker/cpu_torch_device.h
-// The processor for LibTorch: everything happens at once, tensors lie in the worker's arena, and a page is the host's
-// own memory.
+// Implements TorchDevice on the processor: operations are executed immediately, tensors are
+// allocated in the worker's arena, and a page is plain memory of the host.
 #pragma once
 
 #include <memory>
@@ -14,8 +14,8 @@ namespace rp {
 
 class CpuTorchDevice : public TorchDevice {
  public:
-  // `memory`: where LibTorch's tensors are (cpu_tensor_memory.h). `num_threads`: of a rounding; `max_elements`: of a
-  // gradient.
+  // `memory` is where LibTorch's tensors are (cpu_tensor_memory.h), `num_threads` the number of
+  // threads that round a gradient, and `max_elements` the length of the largest gradient.
   CpuTorchDevice(std::shared_ptr<CpuMemory> memory, int num_threads, std::uint64_t max_elements);
 
   [[nodiscard]] c10::Device device() const override { return c10::kCPU; }

@@ -30,7 +30,8 @@ LayerMeter::Growth LayerMeter::growth() {
   return {.kept = above(bytes.now, before_), .peak = above(bytes.peak, before_)};
 }
 
-// In a longer stage the input is a tensor of the stage's, too; the output has a place of its own in the budget.
+// In a longer stage, the input is also a tensor of the stage. The output has its own place in the
+// budget.
 void LayerMeter::note_boundaries(std::size_t layer, const Tensors& inputs, const Tensors& outputs,
                                  std::uint64_t peak_bytes) {
   LayerMemory& memory = layers_[layer];

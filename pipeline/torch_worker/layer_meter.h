@@ -1,8 +1,9 @@
 // pipeline/torch_worker/layer_meter.h
-// What the layers of a task take of the device's memory, from what LibTorch takes and gives back while they are
-// enqueued: that happens in the host's order, whenever the device computes.
+// Measures how much device memory each layer of a task needs, from what LibTorch allocates and
+// frees while the layer is enqueued. Allocations follow the host's order, whenever the device
+// computes.
 //
-// Owned by the TorchStageExecutor; the computing thread's.
+// Owned by the TorchStageExecutor; used by the computing thread only.
 #pragma once
 
 #include <cstdint>
@@ -19,27 +20,29 @@ class LayerMeter {
   // The device must outlive it.
   explicit LayerMeter(TorchDevice& device) : device_(device) {}
 
-  // A task of so many layers.
+  // Begins a task with this number of layers.
   void begin(std::size_t num_layers);
 
-  // A layer's pass begins. What it ends with says what it was; the largest of the microbatches counts.
+  // Begins a pass of a layer. The end_...() method that is called at its end determines what kind
+  // of pass it was. The maximum over the microbatches is kept.
   void start() { before_ = device_.take_tensor_bytes().now; }
-  // A forward without a graph.
+  // Ends a forward without a graph.
   void end_forward(std::size_t layer, const Tensors& inputs, const Tensors& outputs);
-  // One with a graph, in a fused stage or of a recompute.
+  // Ends a forward with a graph, in a fused stage or in a recompute.
   void end_graph(std::size_t layer, const Tensors& inputs, const Tensors& outputs);
-  // A loss without a backward, behind the layer whose outputs these are.
+  // Ends a loss without a backward, after the layer that computed `outputs`.
   void end_evaluated_loss(std::size_t layer, const Tensors& outputs);
-  // A backward, or a loss with that of the layer before it. `gradients`: that came to it.
+  // Ends a backward, or a loss together with the backward of the last layer. `gradients` are those
+  // that entered it.
   void end_backward(std::size_t layer, const Tensors& gradients);
 
   [[nodiscard]] const std::vector<LayerMemory>& layers() const { return layers_; }
-  // Tensors that were there before the task.
+  // Bytes of the tensors that existed before the task.
   [[nodiscard]] std::uint64_t resident_bytes() const { return resident_bytes_; }
 
  private:
   struct Growth {
-    std::uint64_t kept = 0;  // since start()
+    std::uint64_t kept = 0;  // of tensors allocated since start()
     std::uint64_t peak = 0;
   };
   [[nodiscard]] Growth growth();

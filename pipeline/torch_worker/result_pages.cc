@@ -10,7 +10,8 @@ void ResultPages::begin(std::size_t num_microbatches, std::size_t num_uses, std:
   page.num_microbatches = num_microbatches;
   page.num_uses = num_uses;
   page.num_layers = num_layers;
-  // With room to spare: a page is taken anew only where tasks become larger.
+  // The page is larger than needed, so that a new one is allocated only if tasks become much
+  // larger.
   if (page.bytes() > page.memory.bytes) page.memory = device_.make_page(std::max<std::size_t>(2 * page.bytes(), 4096));
   device_.clear(page.memory.device, page.bytes());
 }

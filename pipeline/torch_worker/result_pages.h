@@ -1,11 +1,13 @@
 // pipeline/torch_worker/result_pages.h
-// What the device finds out about a task: losses, square sums of gradients, times. The device writes them into a page
-// of the task's; the host reads them when the task is done.
+// Holds the results that the device computes for a task in addition to its outputs: losses, square
+// sums of gradients, and times. The device writes them to a page of the task, and the host reads
+// the page when the task is done.
 //
-// Owned by the TorchStageExecutor. All calls but read() are the computing thread's; read() may be called by another
-// one, for a page that is downloaded. A page is cleared for a further task in the compute stream, which does not come
-// after its download: a worker has kPages tasks at once, so the task before on the same page was read by the host
-// before the further one can begin.
+// Owned by the TorchStageExecutor. The computing thread calls all methods except read(), which any
+// thread may call for a downloaded page. A page is cleared for its next task on the compute stream,
+// which does not wait for the page's download. This is safe because a worker has only kPages tasks
+// at a time: before it can begin a task, the host has read the results of the previous task on the
+// same page.
 #pragma once
 
 #include <array>
@@ -21,29 +23,31 @@ namespace rp {
 
 class ResultPages {
  public:
-  static constexpr std::size_t kPages = kTasksAhead + 2;  // tasks that a worker has at once (TaskFlow)
+  static constexpr std::size_t kPages = kTasksAhead + 2;  // tasks that a worker has at a time (TaskFlow)
 
   // The device must outlive it.
   explicit ResultPages(TorchDevice& device) : device_(device) {}
 
-  // A page for the next task, of zeros. Throws rp::Error (kNoResource).
+  // Takes a page for the next task and fills it with zeros. Throws rp::Error (kNoResource).
   void begin(std::size_t num_microbatches, std::size_t num_uses, std::size_t num_layers);
 
-  // Addresses in the device's memory.
+  // These return addresses in the device's memory.
   [[nodiscard]] double* loss(std::size_t microbatch, std::size_t i) const;
   [[nodiscard]] double* square_sum(std::size_t use) const;
   [[nodiscard]] LayerTime& time(std::size_t layer) const;
-  // Begin and end of a microbatch's computation or recompute: two numbers.
+  // Returns the place of two numbers: begin and end of a microbatch's computation or recompute.
   [[nodiscard]] std::int64_t* span(std::size_t microbatch, bool is_recompute) const;
 
-  // The page is written: its number.
+  // Ends the use of the current page, and returns its number.
   [[nodiscard]] std::size_t end() const { return num_begun_ % kPages; }
 
-  // The host may read it once the stream of outputs' downloads has done what is enqueued. REQUIRES: that stream comes
-  // after what compute was given before end().
+  // Enqueues the download of a page. The host may read the page once the output download stream has
+  // done what is enqueued. REQUIRES: that stream waits for everything that was enqueued on the
+  // compute stream before end().
   void download(std::size_t page) { device_.download(pages_[page].memory); }
 
-  // Fills in what is in the page: as many losses as totals.losses say that there are, and the times of totals.times.
+  // Fills in the results in the page: as many losses as totals.losses says that there are, and the
+  // times of totals.times.
   void read(std::size_t page, TaskTotals& totals) const;
 
  private:

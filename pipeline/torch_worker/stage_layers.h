@@ -1,9 +1,9 @@
 // pipeline/torch_worker/stage_layers.h
-// The layers that a worker has built, and the memory that their parameters are pointed at.
+// Builds the layers of a worker, and points their parameters at the memory of the current task.
 //
-// Owned by the TorchStageExecutor; all calls come from the thread that computes. Layers are built when a stage first
-// needs them and kept; their parameters are pointed at the stage's weights, their gradients at its fp32 accumulators,
-// which autograd adds to in place.
+// Owned by the TorchStageExecutor; all calls come from the thread that computes. A layer is built
+// when a stage first needs it, and kept. Its parameters are pointed at the stage's weights, and its
+// gradients at the stage's fp32 accumulators, to which autograd adds in place.
 #pragma once
 
 #include <memory>
@@ -17,7 +17,7 @@
 
 namespace rp {
 
-// What a pipeline runs, as its user described it.
+// The code of a pipeline, as its user described it.
 struct PipelineCode {
   const Model* model = nullptr;
   const std::vector<Loss>* losses = nullptr;
@@ -25,18 +25,20 @@ struct PipelineCode {
 
 class StageLayers {
  public:
-  // All must outlive it.
+  // All arguments must outlive it.
   StageLayers(const std::vector<PipelineCode>& pipelines, const Catalogue& catalogue, TorchDevice& device);
 
-  // The task's layers, with its weights and accumulators, in its round's mode. Throws LayerFailure.
+  // Prepares the task's layers: points them at its weights and accumulators, and sets the mode of
+  // its round. Throws LayerFailure.
   void bind(const StageTask& task);
 
-  // REQUIRES: bind() for this command's task, of whose layers it is.
+  // REQUIRES: bind() was called for the task of this command, and the layer belongs to the task.
   [[nodiscard]] Layer& layer(const Command& command, int layer) { return *built(command, layer).layer; }
 
-  // A task's first microbatch begins with the round's buffers; the next one with what this one leaves.
+  // Copies the round's buffers to the layers, for a task's first microbatch. Each next microbatch
+  // continues with the buffers that the previous one left.
   void take_buffers(const Command& command, const MicrobatchInputs& inputs);
-  // Of a layer, as they are now: copies.
+  // Returns copies of a layer's buffers as they are now.
   [[nodiscard]] Tensors buffers(const Command& command, int layer);
 
  private:
@@ -44,7 +46,7 @@ class StageLayers {
     std::unique_ptr<Layer> layer;
     std::vector<NamedParameter> parameters;
     std::vector<NamedBuffer> buffers;
-    bool trains = true;  // what train() was told last
+    bool trains = true;  // the last argument of train()
   };
 
   [[nodiscard]] BuiltLayer& built(const Command& command, int layer);
@@ -54,7 +56,7 @@ class StageLayers {
   const std::vector<PipelineCode>& pipelines_;
   const Catalogue& catalogue_;
   TorchDevice& device_;
-  std::vector<BuiltLayer> layers_;  // by the catalogue's number
+  std::vector<BuiltLayer> layers_;  // by the catalogue's layer number
 };
 
 }  // namespace rp

@@ -1,5 +1,6 @@
 // pipeline/torch_worker/stopwatch.h
-// Times of what a TorchDevice computes, by its own clock, into a page of results.
+// Measures the time of what a TorchDevice computes, with the device's own clock, and writes it to a
+// page of results.
 #pragma once
 
 #include <cstdint>
@@ -9,16 +10,17 @@
 
 namespace rp {
 
-// Adds the device's time to a number in a page, at the end of what is timed. A device that has failed, and takes no
-// more work, has told so where it was given some, and an exception of that may be on its way.
+// Adds the device's time to a number in a page, at the end of what is timed. A device that has
+// failed accepts no more work and throws. The failure was already thrown where other work was
+// enqueued, and that exception may be in flight.
 inline void end_time(TorchDevice& device, std::int64_t* total) noexcept {
   try {
     device.add_time(total);
-  } catch (const Error&) {  // nobody will read the time
+  } catch (const Error&) {  // the time will not be read
   }
 }
 
-// Adds the device's time until its end to a number in a page.
+// Adds the time from its construction to its destruction to a number in a page.
 class Stopwatch {
  public:
   Stopwatch(TorchDevice& device, std::int64_t& total) : device_(device), total_(total) {
@@ -33,7 +35,7 @@ class Stopwatch {
   std::int64_t& total_;
 };
 
-// Writes the device's time at its begin and its end.
+// Writes the device's time at its construction and at its destruction.
 class Span {
  public:
   Span(TorchDevice& device, std::int64_t* times) : device_(device), times_(times) { device_.add_time(times_); }

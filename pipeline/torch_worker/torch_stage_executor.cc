@@ -25,7 +25,7 @@ bool can_have_gradient(const at::Tensor& tensor) {
   return tensor.defined() && at::isFloatingType(tensor.scalar_type());
 }
 
-// Whether somebody asks for the gradient of what enters a layer.
+// Returns whether the gradient at a boundary is needed.
 bool wants_gradient_at(const Command& command, int boundary) {
   return boundary > command.first_trained_layer || (boundary == 0 && command.has(Command::kInputGradient));
 }
@@ -38,7 +38,7 @@ void multiply(Tensors& tensors, double factor) {
   }
 }
 
-// The gradients from which the backward of the losses begins.
+// Returns the gradients with which the backward of the losses begins.
 Tensors scaled_ones(const Tensors& losses, double scale) {
   Tensors ones;
   for (const at::Tensor& loss : losses) ones.push_back(at::full_like(loss, scale));
@@ -69,13 +69,14 @@ LayerTime& TorchStageExecutor::time_of(const Command& command, int layer) {
   return results_.time(place_of(command, layer));
 }
 
-// A block's tensors, kept alive until they are copied to the store. `layer` made them.
+// Returns a block that keeps its tensors alive until they are copied to the store. `layer` made the
+// tensors.
 OutputBlock TorchStageExecutor::output_block(BlockKind kind, int index, const Tensors& tensors, int layer) const {
   auto owner = std::make_shared<Tensors>();
   for (const at::Tensor& tensor : tensors) {
     owner->push_back(tensor.defined() && borrows_memory(tensor) ? tensor.detach().clone() : tensor);
   }
-  // Throws for what cannot travel.
+  // Throws if a tensor cannot be stored in a block.
   std::vector<TensorView> views = run_user_code(layer, [&] { return views_of(*owner, device_.device()); });
   for (const at::Tensor& tensor : *owner) device_.note_output(tensor);
   return {.kind = kind, .index = index, .tensors = std::move(views), .owner = std::move(owner)};
@@ -149,7 +150,7 @@ Tensors TorchStageExecutor::run_layer(const Run& run, int layer, const Tensors& 
     if (versions_of(inputs) != versions) {
       throw std::runtime_error("its forward() changes an input in place; other layers or a recompute still read it");
     }
-    // Dense in memory, as they are after a transport to another stage.
+    // The outputs are dense, as they would be after a transfer to another stage.
     for (at::Tensor& result : results) {
       if (result.defined()) result = result.contiguous();
     }
@@ -160,7 +161,7 @@ Tensors TorchStageExecutor::run_layer(const Run& run, int layer, const Tensors& 
   return outputs;
 }
 
-// The tensors of a block, and of those that other rounds made, behind them.
+// Returns the tensors of a block, followed by those of blocks that other rounds made.
 Tensors TorchStageExecutor::with_imports(const Run& run, BlockKind kind, int index, BlockKind import,
                                          int num_imports) const {
   Tensors tensors = tensors_over(run.inputs.tensors(kind, index), device_.device());
@@ -176,7 +177,8 @@ Tensors TorchStageExecutor::activation_at(const Run& run, int boundary) const {
                       boundary == 0 ? run.command.num_input_imports : 0);
 }
 
-// Layers from the stage's first to `end_layer` without graphs; gives the activation there.
+// Runs the layers from the stage's first to `end_layer` without graphs, and returns the activation
+// after the last.
 Tensors TorchStageExecutor::forward(const Run& run, int end_layer) {
   const c10::NoGradGuard no_grad;
   Tensors activation = activation_at(run, run.command.first_layer);
@@ -256,7 +258,7 @@ void TorchStageExecutor::run(const StageTask& task, int microbatch, const Microb
 
 void TorchStageExecutor::run_fused(const Run& run) {
   const Command& command = run.command;
-  // What is frozen at the bottom needs no graph.
+  // Frozen layers at the bottom need no graph.
   const int first = std::min(std::max(command.first_layer, command.first_trained_layer), command.end_layer);
   Tensors activation = forward(run, first);
   std::vector<Graph> graphs;
@@ -269,7 +271,7 @@ void TorchStageExecutor::run_fused(const Run& run) {
         output_block(BlockKind::kActivation, command.end_layer, activation, command.end_layer - 1));
   }
   run_loss(run, activation);
-  bool is_done = true;  // the loss's backward went through the last layer's graph
+  bool is_done = true;  // the loss's backward includes that of the last layer
   Tensors gradients;
   for (int layer = command.end_layer; layer-- > first;) {
     gradients = backward(run, layer, graphs.back(), gradients, is_done);
@@ -308,7 +310,7 @@ void TorchStageExecutor::recompute(const StageTask& task, int microbatch, const 
 void TorchStageExecutor::run_backward(const Run& run) {
   const Command& command = run.command;
   Tensors gradients = tensors_over(run.inputs.tensors(BlockKind::kGradient, command.end_layer), device_.device());
-  // Outside of the pipeline gradients are not scaled.
+  // Gradients outside of the pipeline are not scaled.
   if (command.end_layer == num_layers_of(command)) multiply(gradients, run.loss_scale);
   for (int layer = command.end_layer; layer-- > command.first_layer;) {
     if (recomputed_.empty())
@@ -347,7 +349,7 @@ void TorchStageExecutor::record_losses(const Run& run, const Tensors& values) {
   }
 }
 
-// The loss belongs to the last layer's graph: its backward runs through both.
+// The loss is part of the last layer's graph, so its backward runs through both.
 void TorchStageExecutor::run_loss(const Run& run, const Tensors& outputs) {
   const c10::AutoGradMode with_grad(true);
   Stopwatch watch(device_, time_of(run.command, run.command.end_layer - 1).backward_ns);
@@ -363,7 +365,7 @@ void TorchStageExecutor::run_loss(const Run& run, const Tensors& outputs) {
   meter_.end_backward(place_of(run.command, run.command.end_layer - 1), {});
 }
 
-// Not timed: the times of layers are those of training, by which plans are made.
+// Not timed, because plans are based on the layer times of training.
 void TorchStageExecutor::evaluate_loss(const Run& run, const Tensors& outputs) {
   const c10::NoGradGuard no_grad;
   meter_.start();

@@ -1,8 +1,8 @@
 // pipeline/torch_worker/torch_stage_executor.h
 // Runs the layers of a stage with LibTorch, on any TorchDevice.
 //
-// Every layer is an autograd graph of its own, cut at its borders, so that a stage's result does not depend on where
-// the model is cut.
+// Every layer is an autograd graph of its own, cut at the layer's inputs and outputs, so that
+// results do not depend on where the model is cut into stages.
 #pragma once
 
 #include <cstdint>
@@ -23,19 +23,19 @@ namespace rp {
 class TorchStageExecutor : public StageExecutor {
  public:
   struct Options {
-    int num_threads = 1;  // of the processor
+    int num_threads = 1;  // CPU threads
     bool warms_up = false;
   };
-  // Called before each layer runs, forward or backward; for the fault board.
+  // Called before each forward or backward of a layer; used for the fault board.
   using LayerReport = std::function<void(int layer, int microbatch)>;
 
-  // The code of each pipeline, catalogue and device must outlive it. Before each layer, the device's generator, which
-  // dropout draws from, is seeded from the pipeline's seed, round, layer and microbatch: a recompute draws what the
-  // forward drew.
+  // The code of the pipelines, the catalogue and the device must outlive it. Before each layer, the
+  // device's generator, from which dropout draws, is seeded from the pipeline's seed, the round,
+  // the layer and the microbatch. So a recompute draws the same numbers as the forward.
   TorchStageExecutor(std::vector<PipelineCode> pipelines, const Catalogue& catalogue, TorchDevice& device,
                      Options options, LayerReport report = {});
 
-  // Each kind of layer of a pipeline whose model has an example.
+  // Warms up each kind of layer of the pipelines whose model has an example.
   [[nodiscard]] bool warm_up(Device& device) override;
   void clear(std::span<const UseMemory> uses) override;
   void begin(const StageTask& task) override;
@@ -46,12 +46,12 @@ class TorchStageExecutor : public StageExecutor {
   void collect(TaskTotals& totals) override { results_.read(totals.results, totals); }
 
  private:
-  // One layer's part of a microbatch between its forward and its backward.
+  // The state of one layer for one microbatch between forward and backward.
   struct Graph {
     Tensors inputs;
     Tensors outputs;
   };
-  // The microbatch that runs.
+  // The microbatch that is being computed.
   struct Run {
     const Command& command;
     int microbatch;
@@ -60,7 +60,7 @@ class TorchStageExecutor : public StageExecutor {
     double loss_scale;
   };
 
-  // First of all, in the thread that computes.
+  // Called before LibTorch is used in the thread that computes.
   void enter_thread();
   void give_buffers(const Run& run);
   void set_random_seed(const Run& run, int layer);
@@ -72,11 +72,12 @@ class TorchStageExecutor : public StageExecutor {
   [[nodiscard]] Graph forward_with_graph(const Run& run, int layer, const Tensors& activation, bool outputs_are_read);
   void run_fused(const Run& run);
   void run_backward(const Run& run);
-  // Runs the loss, and the backward through it and the last layer.
+  // Runs the loss, and the backward through the loss and the last layer.
   void run_loss(const Run& run, const Tensors& outputs);
-  // Runs the loss alone.
+  // Runs only the loss.
   void evaluate_loss(const Run& run, const Tensors& outputs);
-  // The loss's numbers as tensors. Throws what the user's function throws, and if it does not give numbers.
+  // Returns the values of the loss as tensors. Throws what the user's function throws, and an
+  // exception if the function does not return numbers.
   [[nodiscard]] Tensors call_loss(const Run& run, const Tensors& outputs) const;
   void record_losses(const Run& run, const Tensors& values);
   void give_input_gradient(const Run& run, Tensors gradients) const;
@@ -94,12 +95,11 @@ class TorchStageExecutor : public StageExecutor {
   const Options options_;
   const LayerReport report_;
   at::Generator generator_;
-  bool has_entered_ = false;  // the thread that computes
+  bool has_entered_ = false;  // true once enter_thread() has done its work
   StageLayers layers_;
   LayerMeter meter_;
   ResultPages results_;
-  std::vector<Graph>
-      recomputed_;  // from the stage's first layer on, or of the last one where each is recomputed by itself
+  std::vector<Graph> recomputed_;  // from the first layer on; only the last if each is recomputed by itself
 };
 
 }  // namespace rp

@@ -1,5 +1,5 @@
 // pipeline/torch_worker/user_code.h
-// Calls of what the user wrote: layers and losses.
+// Calls code that the user wrote: layers and losses.
 #pragma once
 
 #include <c10/util/Exception.h>
@@ -13,8 +13,9 @@
 
 namespace rp {
 
-// Whatever it throws becomes a failure of `layer` (or of the loss), in one line. What LibTorch's tensors lack of the
-// device's memory comes as the device's rp::Error.
+// Calls `code` and converts every exception to a LayerFailure of `layer` (or of the loss) with a
+// message of one line. If LibTorch cannot allocate memory of the device, the exception is an
+// rp::Error of the device.
 template <typename Code>
 auto run_user_code(std::int64_t layer, Code&& code) {
   try {

@@ -15,7 +15,7 @@ namespace rp {
 
 namespace {
 
-// "DecoderLayer 7" is a DecoderLayer.
+// Removes the number: "DecoderLayer 7" is a DecoderLayer.
 std::string without_number(const std::string& name) {
   const std::size_t space = name.rfind(' ');
   const bool has_number =
@@ -29,7 +29,7 @@ std::string shape_text(const TensorDesc& desc) {
   return text;
 }
 
-// As the outputs' gradients come from a stage above.
+// Gradients of the outputs, as a later stage would send them.
 Tensors zero_gradients(const Tensors& outputs) {
   Tensors gradients;
   for (const at::Tensor& output : outputs) {
@@ -102,7 +102,7 @@ Tensors WarmUp::run_layer(const Place& place, Tensors inputs) {
     (void)run_task(command_of(place, Phase::kBackward), given);
   }
   for (at::Tensor& output : outputs)
-    output = output.defined() ? output.clone() : output;  // the block's memory goes with it
+    output = output.defined() ? output.clone() : output;  // cloned because the block's memory is freed
   return outputs;
 }
 

@@ -1,10 +1,10 @@
 // pipeline/torch_worker/warm_up.h
-// Runs each kind of layer once, forward and backward, on a model's example, before a worker's first task
-// (docs/design/warm-up.md).
+// Runs each kind of layer once, forward and backward, on the model's example, before a worker's
+// first task (docs/design/warm-up.md).
 //
-// It drives a StageExecutor as a worker does, with tasks of one layer, weights of zeros and memory that is given back.
-// Layers are of the same kind if they have the same name except for its number, the same arguments and parameters, and
-// inputs of the same shapes.
+// It drives a StageExecutor as a worker does, with tasks of one layer, weights that are zeros, and
+// memory that is freed afterwards. Layers are of the same kind if they have the same name except
+// for a number, the same arguments and parameters, and inputs of the same shapes.
 #pragma once
 
 #include <map>
@@ -22,7 +22,7 @@ namespace rp {
 
 class WarmUp {
  public:
-  // All must outlive it.
+  // All arguments must outlive it.
   WarmUp(StageExecutor& executor, const std::vector<PipelineCode>& pipelines, const Catalogue& catalogue,
          TorchDevice& torch_device, Device& device)
       : executor_(executor),
@@ -31,23 +31,25 @@ class WarmUp {
         torch_device_(torch_device),
         device_(device) {}
 
-  // False: no pipeline has an example. Throws rp::Error naming the layer that does not run on its own.
+  // Returns false if no pipeline has an example. Throws rp::Error naming a layer that does not run
+  // on the example.
   [[nodiscard]] bool run();
 
  private:
-  // A layer that runs.
+  // The layer that is being run.
   struct Place {
     int pipeline = 0;
-    int layer = 0;  // the pipeline's
+    int layer = 0;  // number within the pipeline
   };
 
   void run_pipeline(int pipeline);
-  // Forward and backward, or, where the example has a loss for the last layer, both at once. Gives the outputs.
+  // Runs forward and backward; both in one task if this is the last layer and the example has a
+  // loss. Returns the outputs.
   [[nodiscard]] Tensors run_layer(const Place& place, Tensors inputs);
   [[nodiscard]] MicrobatchOutputs run_task(const Command& command, const MicrobatchInputs& inputs);
   [[nodiscard]] Command command_of(const Place& place, Phase phase) const;
   [[nodiscard]] std::string kind_of(const Place& place, const Tensors& inputs) const;
-  // Of the pipeline's losses the example's; -1: none.
+  // Returns the index of the example's loss in the pipeline's losses, or -1 if there is none.
   [[nodiscard]] int loss_of(int pipeline) const;
   [[nodiscard]] const CallContents& example(int pipeline) const {
     return pipelines_[static_cast<std::size_t>(pipeline)].model->example();

@@ -20,18 +20,20 @@ struct Rounds {
   int per_step = 0;
 };
 
-// What is chosen before the plan.
+// The choices that are made before the plan.
 struct Way {
   Rounds rounds;
   RecomputeGrain recompute = RecomputeGrain::kStage;
 };
 
-// Of a step, so that its run can be simulated in the time that a person waits.
+// Returns the maximum number of microbatches of a step, so that a user need not wait long for the
+// simulation of a run.
 std::int64_t max_microbatches(const TrainingSetup& setup) {
   return std::max<std::int64_t>(1, kMaxLayerMicrobatchesOfARun / (setup.model.num_layers() + 2));
 }
 
-// Splits of a step that are worth a look: rounds of as many microbatches as GPUs or somewhat more.
+// Returns the splits of a step that are worth trying: rounds of as many microbatches as GPUs, or
+// somewhat more.
 std::vector<Rounds> round_choices(const TrainingSetup& setup) {
   check_run_size(setup);
   std::vector<int> microbatches = {setup.round_microbatches};
@@ -77,7 +79,7 @@ double sequences_of(const TrainingSetup& setup, const Rounds& rounds) {
   return static_cast<double>(setup.batch) / (rounds.microbatches * rounds.per_step);
 }
 
-// The last layers become a part of the head: what is planned is how the others are cut.
+// Makes the last layers a part of the head, so that only the cut of the other layers is planned.
 void fuse_with_head(PlanTask& task, int num_fused) {
   std::vector<LayerWork>& layers = task.workload.layers;
   for (; num_fused > 0 && !layers.empty(); --num_fused) {
@@ -92,14 +94,14 @@ void fuse_with_head(PlanTask& task, int num_fused) {
   }
 }
 
-// Memory is reckoned for the largest microbatch, times for the mean one.
+// Memory is computed for the largest microbatch, times for the mean one.
 StageLimits limits_of(const TrainingSetup& setup, const Way& way) {
   return stage_limits(costs_of(setup, std::ceil(sequences_of(setup, way.rounds))), setup.gpu.usable_bytes(),
                       way.recompute, setup.max_fused_layers);
 }
 
-// Splits of the step are compared by plans that are searched for as long as small models' are: what is chosen is
-// searched for again.
+// Splits of the step are compared by plans from a search with the budget of small models. For the
+// split that is chosen, the search runs again.
 constexpr std::uint64_t kComparedTasks = 13'500'000;
 
 PlanChoice compared_plan(const PlanTask& task) {
@@ -108,7 +110,7 @@ PlanChoice compared_plan(const PlanTask& task) {
   return search.best();
 }
 
-// nullopt: a plan to compare splits by.
+// `effort`: nullopt: only a plan for the comparison of splits is needed.
 PlanChoice choose_plan(const TrainingSetup& setup, const Way& way, std::optional<Effort> effort) {
   const RunWork work = run_work(costs_of(setup, sequences_of(setup, way.rounds)), emulated(setup, way));
   PlanTask task{.workload = work.workload,
@@ -120,8 +122,8 @@ PlanChoice choose_plan(const TrainingSetup& setup, const Way& way, std::optional
   return *effort == Effort::kFast ? fast_plan(task) : thorough_plan(task);
 }
 
-// As many counted steps as keep a run to about half a second: the moments at which something ends are as many as tasks,
-// and each takes longer where there are more GPUs.
+// Returns a length with as many counted steps as keep a run to about half a second. The number of
+// events grows with the number of tasks, and each event takes longer with more GPUs.
 RunLength affordable(RunLength length, std::size_t num_stages, const TrainingSetup& setup, const Rounds& rounds) {
   constexpr std::int64_t kMaxTasks = 120'000, kFewSteps = 2, kFewGpus = 16;
   const std::int64_t tasks = static_cast<std::int64_t>(num_stages) * rounds.microbatches * rounds.per_step;
@@ -149,16 +151,18 @@ RunPrediction predict(const TrainingSetup& setup, const Way& way, const PlanChoi
   result.host = host_memory(costs, choice.plan, run.host);
   const std::vector<StageWork> stages = stage_works(work.workload, choice.plan);
   result.run = simulate_run(work, stages, affordable(length, stages.size(), setup, way.rounds));
-  // What the simulated run had at once is less than two whole rounds.
+  // The peak of the simulated run is less than the blocks of two whole rounds.
   result.host.activations = static_cast<std::uint64_t>(result.run.peak_activation_bytes);
   result.tokens_per_s = 1000.0 * setup.batch * static_cast<double>(setup.sequence_length) / result.run.step_ms;
   return result;
 }
 
-// By layer takes more of the host and its links than by stage: steps that are nearly as short are no reason.
+// Recompute by layer uses more of the host's memory and links than by stage, so it must be faster
+// by more than this factor.
 constexpr double kAsFast = 1.001;
 
-// `as_fast`: so many times b's tokens are not more.
+// True if `a` fits the host and `b` does not, or if both or neither fit and `a` has more than
+// `as_fast` times the tokens/s of `b`.
 bool is_better(const TrainingSetup& setup, const RunPrediction& a, const RunPrediction& b, double as_fast = 1) {
   if (fits_host(setup, a) != fits_host(setup, b)) return fits_host(setup, a);
   return a.tokens_per_s > as_fast * b.tokens_per_s;
@@ -169,7 +173,7 @@ struct Candidate {
   PlanChoice choice;
 };
 
-// A plan for each split of the step. Throws rp::Error (kNoResource) if none fits the GPU.
+// Returns a plan for each split of the step. Throws rp::Error (kNoResource) if none fits the GPU.
 std::vector<Candidate> candidates_of(const TrainingSetup& setup, RecomputeGrain recompute) {
   std::vector<Candidate> candidates;
   std::optional<Error> problem;
@@ -186,7 +190,8 @@ std::vector<Candidate> candidates_of(const TrainingSetup& setup, RecomputeGrain 
   return candidates;
 }
 
-// By layer, those candidates of which the GPU's memory keeps a stage from being longer.
+// Returns the candidates by layer for those splits whose plan by stage has a stage that the GPU's
+// memory keeps from being longer.
 std::vector<Candidate> held_by_layer(const TrainingSetup& setup, const std::vector<Candidate>& by_stage) {
   std::vector<Candidate> candidates;
   for (const Candidate& candidate : by_stage) {
@@ -202,7 +207,8 @@ struct Best {
   RunPrediction prediction;
 };
 
-// With links and updates, of those that are the best by computing alone: as many as are worth the time.
+// Simulates the few candidates that are the best by computing time alone, now with links and
+// updates, and returns the best.
 Best best_of(const TrainingSetup& setup, std::vector<Candidate> candidates) {
   constexpr std::size_t kSimulated = 4;
   constexpr RunLength kBrief{.warm_up = 2, .steps = 2};
@@ -234,7 +240,8 @@ bool fits(const TrainingSetup& setup, std::int64_t sequence_length) {
   }
   const MachineRun one_layer_each = emulated(longer, {.rounds = {.microbatches = setup.num_gpus, .per_step = 1}});
   HostMemory host = host_memory(costs, plan, one_layer_each.host);
-  // What a run has of activations lies between nothing and these: where both say the same, it need not be simulated.
+  // The activations of a run need between 0 and `host.activations` bytes. If both bounds lead to
+  // the same answer, no simulation is needed.
   if (static_cast<double>(host.total()) <= setup.host_bytes) return true;
   if (static_cast<double>(host.total() - host.activations) > setup.host_bytes) return false;
   const RunWork work = run_work(costs, one_layer_each);
@@ -283,7 +290,8 @@ RunPrediction predict_run(const TrainingSetup& setup, Effort effort) {
   if (candidates.size() == 1 && setup.recompute) return searched(candidates.front().way);
   const Best best = best_of(setup, candidates);
   RunPrediction result = searched(best.way);
-  // By layer the host holds more: not where it holds too much already.
+  // Recompute by layer needs more host memory, so it is not tried if the host has too little
+  // already.
   if (setup.recompute || !fits_host(setup, best.prediction)) return result;
   const std::vector<Candidate> held = held_by_layer(setup, candidates);
   if (held.empty()) return result;
@@ -303,7 +311,7 @@ RunPrediction predict_plan(const TrainingSetup& setup, const Plan& plan) {
 }
 
 std::int64_t longest_sequence(const TrainingSetup& setup) {
-  constexpr std::int64_t kGrain = 256, kMax = std::int64_t{1} << 16;  // grains
+  constexpr std::int64_t kGrain = 256, kMax = std::int64_t{1} << 16;  // in multiples of kGrain
   std::int64_t longest = 0, too_long = kMax;
   if (!fits(setup, kGrain)) return 0;
   longest = 1;

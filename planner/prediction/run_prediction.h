@@ -1,5 +1,6 @@
 // planner/prediction/run_prediction.h
-// How a model would train on given GPUs: the plan, its memory, and where the time goes. Nothing of it needs a GPU.
+// Predicts how a model would train on given GPUs: the plan, its memory, and how the time is spent.
+// No GPU is needed.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,7 @@
 
 namespace rp {
 
-// How long plans are searched for.
+// How long to search for plans.
 enum class Effort { kFast, kThorough, kForever };
 
 struct TrainingSetup {
@@ -26,65 +27,70 @@ struct TrainingSetup {
   GpuProfile gpu{};
   ServerProfile server{};
   int num_gpus = 8;
-  double host_bytes = 0;  // that a run may use
+  double host_bytes = 0;  // host memory that a run may use
   std::int64_t sequence_length = 2048;
-  int batch = 128;  // sequences of a step
+  int batch = 128;  // sequences per step
   TrainedParts parts{};
   bool asynchronous = false;
   Accumulate accumulate = Accumulate::kFp32;
   bool pinned_weights = true;
   int round_microbatches = 0;                 // 0: proposed
   int rounds_per_step = 0;                    // 0: proposed
-  int max_fused_layers = 2;                   // beside the head
-  std::optional<RecomputeGrain> recompute{};  // nullopt: chosen
-  bool records_spans = false;                 // of the prediction's run
-  int exact_fused_layers = -1;                // that many, whether they fit the GPU or not; -1: as they are planned
+  int max_fused_layers = 2;                   // in addition to the head
+  std::optional<RecomputeGrain> recompute{};  // nullopt: chosen by the search
+  bool records_spans = false;                 // true: RunPrediction::run has spans
+  int exact_fused_layers = -1;                // exactly this many, even if they do not fit the GPU; -1: as planned
 };
 
-// The largest that is planned: decoder layers, decoder layers times GPUs, and layers (with embedding and head) times
-// microbatches of a step.
+// The largest problems that are planned: the number of decoder layers, decoder layers times GPUs,
+// and layers (with embedding and head) times microbatches of a step.
 inline constexpr std::int64_t kMaxPlannedLayers = 1024, kMaxLayerGpus = 8192, kMaxLayerMicrobatchesOfARun = 32'768;
 
-// Steps of a simulated run before the counted ones, and these; fewer of these where a step has many tasks.
+// Steps of a simulated run before the counted steps, and the counted steps. Runs with many tasks
+// per step count fewer.
 inline constexpr RunLength kPredictedLength{.warm_up = 4, .steps = 8};
 
 struct RunPrediction {
   int num_gpus = 0;
   int round_microbatches = 0;
   int rounds_per_step = 0;
-  double microbatch_sequences = 0;  // on average
+  double microbatch_sequences = 0;  // sequences in a microbatch, on average
   RecomputeGrain recompute = RecomputeGrain::kStage;
-  Plan plan{};         // counts the head as a layer behind embedding and decoder layers
-  int num_layers = 0;  // of the plan
+  Plan plan{};         // counts the head as a layer after the embedding and the decoder layers
+  int num_layers = 0;  // of the plan, including the head
   GpuMemory gpu{};
   HostMemory host{};
   RunResult run{};
-  double lower_bound_ms = 0;  // of a step with this plan, whatever the order
+  double lower_bound_ms = 0;  // of a step with this plan, in any order of its stages
   double tokens_per_s = 0;
 
-  [[nodiscard]] int fused_layers() const { return num_layers - 1 - plan.fused_start; }  // beside the head
+  [[nodiscard]] int fused_layers() const { return num_layers - 1 - plan.fused_start; }  // without the head
 };
 
 [[nodiscard]] bool fits_host(const TrainingSetup& setup, const RunPrediction& prediction);
 
-// Throws rp::Error (kUsage) with the limit for a model or a step that takes too long to simulate.
+// Throws rp::Error (kUsage) naming the limit if the model or the step would take too long to
+// simulate.
 void check_run_size(const TrainingSetup& setup);
 
-// With one microbatch of so many sequences. Throws rp::Error (kUsage).
+// Returns the costs by layer for one microbatch of `sequences` sequences. Throws rp::Error
+// (kUsage).
 [[nodiscard]] std::vector<LayerCost> costs_of(const TrainingSetup& setup, double sequences);
 
-// The fastest that is found. Backward stages recompute by stage, or by layer where that is faster and fits the host; it
-// is tried where the GPU's memory keeps a stage from being longer, and would not by layer. Throws rp::Error:
-// kNoResource if nothing fits the GPU, saying what would, kUsage if the batch is too small for the microbatches.
+// Returns the fastest run that is found. Backward stages recompute by stage, or by layer if that is
+// faster and fits the host. Recompute by layer is tried only if the GPU's memory limits the length
+// of some stage, and allows a longer one by layer. Throws rp::Error: kNoResource if nothing fits
+// the GPU, naming remedies; kUsage if the batch is too small for the microbatches.
 [[nodiscard]] RunPrediction predict_run(const TrainingSetup& setup, Effort effort);
 
-// With this plan, which is kept. REQUIRES: round_microbatches, rounds_per_step and recompute are given. Throws
-// rp::Error (kUsage) for a plan that is not the model's.
+// Returns the prediction for exactly this plan. REQUIRES: round_microbatches, rounds_per_step and
+// recompute are given. Throws rp::Error (kUsage) if the plan is not for this model.
 [[nodiscard]] RunPrediction predict_plan(const TrainingSetup& setup, const Plan& plan);
 
-// The longest sequence whose training fits GPU and host with one sequence in a microbatch and as many of them as GPUs
-// in a round; a multiple of 256, 0 if none fits. The same for both grains of recompute: they differ in stages of
-// several layers only, and what needs the least memory are stages of one.
+// Returns the longest sequence, a multiple of 256, whose training fits GPU and host with one
+// sequence in a microbatch and as many microbatches in a round as there are GPUs; 0 if none fits.
+// The result is the same for both recompute grains: they differ only in stages of several layers,
+// and stages of one layer need the least memory.
 [[nodiscard]] std::int64_t longest_sequence(const TrainingSetup& setup);
 
 }  // namespace rp

@@ -18,8 +18,8 @@ namespace {
 using nlohmann::json;
 
 constexpr std::uint64_t kMaxWorkloadBytes = 4 << 20;
-constexpr std::size_t kMaxStages =
-    static_cast<std::size_t>(kMaxLayers) + 1;  // of one list; the head may be one by itself
+// In one list; the head may be a stage by itself.
+constexpr std::size_t kMaxStages = static_cast<std::size_t>(kMaxLayers) + 1;
 const std::vector<std::string> kKeys = {
     "gpus",           "microbatches",    "round_microbatches", "hop_ms",       "layers",      "head",  "stages",
     "forward_stages", "backward_stages", "max_fused_layers",   "gpu_slowness", "fused_waits", "device"};
@@ -54,7 +54,7 @@ class Reader {
     }
     return value.get<int>();
   }
-  // `zero`: may it be 0?
+  // `zero`: true if 0 is allowed.
   [[nodiscard]] double number(const json& value, const std::string& name, bool zero, const char* unit) const {
     const double most = 1e12;
     const double found = value.is_number() ? value.get<double>() : -1;
@@ -85,7 +85,7 @@ class Reader {
     };
     return {.forward = time("forward_ms"), .backward = time("backward_ms")};
   }
-  // Whether it says anything of its memory.
+  // Returns true if the layer has any key of memory.
   [[nodiscard]] static bool has_memory(const json& layer) {
     return std::any_of(kLayerKeys.begin() + kFirstMemoryKey, kLayerKeys.end(),
                        [&layer](const std::string& key) { return layer.contains(key); });
@@ -127,7 +127,7 @@ class Reader {
     }
     return counts;
   }
-  // As rp-plan prints them.
+  // Parses stages in the form that rp-plan prints.
   [[nodiscard]] std::vector<int> printed_stages(const std::string& key) const {
     const std::string text = at(key).get<std::string>();
     const std::optional<std::vector<int>> counts = parse_lengths(text, kMaxStages);
@@ -138,7 +138,7 @@ class Reader {
     }
     return *counts;
   }
-  // Of layers, the sum of which is the model's.
+  // Returns the numbers of layers of the stages, whose sum must be `num_layers`.
   [[nodiscard]] std::vector<int> stages(const std::string& key, int num_layers) const {
     const std::vector<int> counts = at(key).is_string() ? printed_stages(key) : listed_stages(key);
     if (const int sum = std::accumulate(counts.begin(), counts.end(), 0); sum != num_layers) {
@@ -152,14 +152,15 @@ class Reader {
   json root_;
 };
 
-// "backward_stages" begins with the layers that the fused stage has beside the head; "forward_stages" has the others.
+// "backward_stages" begins with the number of layers that the fused stage has in addition to the
+// head. "forward_stages" covers the layers in front of the fused stage.
 Plan read_plan(const Reader& reader, int num_layers) {
   if (!reader.has("forward_stages") || !reader.has("backward_stages")) {
     reader.fail("has one of \"forward_stages\" and \"backward_stages\"; a plan of RoundPipe needs both");
   }
   const std::vector<int> backward = reader.stages("backward_stages", num_layers);
   if (backward.empty())
-    reader.fail("\"backward_stages\" is empty; it begins with the fused stage: the layers beside the head, or 0");
+    reader.fail("\"backward_stages\" is empty; it begins with the fused stage: its layers without the head, or 0");
   Plan plan;
   plan.fused_start = num_layers - backward.front();
   int layer = plan.fused_start;
@@ -178,7 +179,7 @@ Plan read_plan(const Reader& reader, int num_layers) {
   return plan;
 }
 
-// What is simulated must end in a time that a person waits.
+// Refuses a step that a user would have to wait for too long.
 void check_size(const Reader& reader, const Workload& workload) {
   const std::int64_t num_layers = workload.num_layers(), num_microbatches = workload.num_microbatches;
   if (num_layers * num_microbatches > kMaxLayerMicrobatches) {

@@ -1,6 +1,6 @@
 // planner/prediction/workload_file.h
-// The file of `rp-plan simulate`: times of layers, and their memory and stages if they are given. Its keys:
-// docs/planning.md.
+// Reads the file of `rp-plan simulate`: the times of layers, and optionally their memory and
+// stages. Its keys: docs/planning.md.
 #pragma once
 
 #include <cstdint>
@@ -14,31 +14,34 @@
 
 namespace rp {
 
-// What a workload's machine can do besides computing, for runs on it (`--device sim:FILE`). 0: without a limit.
+// The machine of a workload apart from its computing speed, for runs on it (`--device sim:FILE`).
+// 0: unlimited.
 struct DeviceSection {
-  double upload_gbs = 0;  // 10^9 bytes a second, of each GPU
+  double upload_gbs = 0;  // 10^9 bytes per second, of each GPU
   double download_gbs = 0;
   double optimizer_gbs = 0;  // of updates in host memory
   double memory_gib = 0;     // of each GPU
   double host_memory_gib = 0;
-  double time_scale = 1;  // what all times are multiplied with
+  double time_scale = 1;  // all times are multiplied by it
 };
 
 struct WorkloadFile {
-  Workload workload;  // round_microbatches: all of the step where the file does not say
+  Workload workload;  // round_microbatches: all of the step if the file does not give it
   bool gives_round = false;
-  int max_fused_layers = 2;                // beside the head, where a plan is searched for
-  std::vector<LayerFootprint> memory{};    // of the layers and the head; empty where the file does not say
-  std::optional<std::vector<int>> stages;  // layers of each, for schedules whose stages are bound to a GPU
+  int max_fused_layers = 2;                // in addition to the head, if a plan is searched for
+  std::vector<LayerFootprint> memory{};    // of the layers, the head last; empty if the file does not give it
+  std::optional<std::vector<int>> stages;  // number of layers of each, for schedules that bind stages to GPUs
   std::optional<Plan> plan;                // for RoundPipe; counts the head as a layer
-  DeviceSection device{};                  // of "device"
+  DeviceSection device{};                  // the object "device"
 };
 
-// The largest step that is read: within it every command keeps to about 2 s (with a fast search) and 512 MB.
+// The largest step that is accepted. Up to it every command needs at most about 2 s (with a fast
+// search) and 512 MB.
 inline constexpr std::int64_t kMaxGpus = 256, kMaxLayers = 1024, kMaxMicrobatches = 65536, kMaxRounds = 128;
 inline constexpr std::int64_t kMaxLayerMicrobatches = 1'048'576;  // layers times microbatches
 
-// Throws rp::Error (kBadInput) naming the file, the entry and what would be right.
+// Reads and checks a workload file. Throws rp::Error (kBadInput) naming the file, the entry and
+// what would be right.
 [[nodiscard]] WorkloadFile read_workload_file(const std::filesystem::path& path);
 
 }  // namespace rp

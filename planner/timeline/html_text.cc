@@ -6,8 +6,8 @@ namespace rp {
 
 namespace {
 
-// How many bytes the character at the front has; 0 if it is none. Surrogates and overlong forms are none, as XML has
-// it.
+// Returns the number of bytes of the first character; 0 if the text does not begin with a valid
+// character. Surrogates and overlong forms are invalid, as in XML.
 std::size_t character_bytes(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned>(static_cast<unsigned char>(text[i])); };
   const unsigned first = byte(0);

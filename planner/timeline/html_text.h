@@ -1,5 +1,5 @@
 // planner/timeline/html_text.h
-// Text that somebody else chose, inside HTML.
+// Escapes untrusted text for HTML.
 #pragma once
 
 #include <string>
@@ -7,8 +7,9 @@
 
 namespace rp {
 
-// Fit for the content and the quoted attributes of an element: markup is escaped; control characters become spaces (a
-// newline stays), and what is not UTF-8 becomes "?".
+// Returns the text in a form that is safe in the content and the quoted attributes of an element.
+// Markup is escaped, control characters except newlines become spaces, and bytes that are not UTF-8
+// become "?".
 [[nodiscard]] std::string html_text(std::string_view text);
 
 }  // namespace rp

@@ -1,5 +1,5 @@
 // planner/timeline/memory_strip.h
-// Memory over time as a strip below a timeline.
+// Draws memory over time as a strip below a timeline.
 #pragma once
 
 #include <string>
@@ -10,7 +10,8 @@
 
 namespace rp {
 
-// With the peak beside it. The whole height stands for `full_bytes`: the same for strips that are compared.
+// Returns the strip of `samples`, with the peak as a note. The full height stands for `full_bytes`,
+// which should be equal for strips that are compared.
 [[nodiscard]] TimelineStrip memory_strip(const std::string& name, const std::vector<MemorySample>& samples,
                                          double full_bytes);
 

@@ -12,7 +12,7 @@ namespace rp {
 
 namespace {
 
-// In the order of a round's slots.
+// Returns the stages in the order of a round's slots.
 std::vector<LayerRange> stages_of(const Plan& plan, int num_layers) {
   std::vector<LayerRange> stages = plan.forward;
   stages.push_back({plan.fused_start, num_layers});

@@ -1,5 +1,5 @@
 // planner/timeline/run_timeline.h
-// A simulated run with its copies and updates as a section of a timeline page.
+// Shows a simulated run with its copies and updates as a section of a timeline page.
 #pragma once
 
 #include "planner/timeline/timeline_page.h"
@@ -8,9 +8,11 @@
 
 namespace rp {
 
-// The first `steps` counted steps: GPUs as rows with their copies in lanes below, the host's updates as a row, and
-// the memory of GPU 0 and the host's activations as strips, with the peak of the whole run. `num_layers`: of
-// the plan, the last one being the head. REQUIRES: the run was recorded, for so many steps; warm_up: its RunLength's.
+// Returns a section with the first `steps` counted steps. GPUs are rows, with their copies in lanes
+// below; the host's updates are a row; the memory of GPU 0 and the host's activations are strips,
+// with the peak of the whole run. `num_layers`: of the plan, including the head as the last one.
+// `warm_up`: RunLength::warm_up of the run. REQUIRES: the run was recorded and has at least that
+// many counted steps.
 [[nodiscard]] TimelineSection run_section(const RunResult& run, const Plan& plan, int num_layers, int num_gpus,
                                           int warm_up, int steps);
 

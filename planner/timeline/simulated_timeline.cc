@@ -30,7 +30,7 @@ const char* name_of(TaskKind kind) {
   return "";
 }
 
-// "layers 3-5 and head"
+// Returns a text such as "layers 3-5 and head".
 std::string layers_text(const LayerRange& layers, int num_layers) {
   const int end = std::min(layers.end, num_layers);
   if (layers.first >= end) return layers.end > num_layers ? "head" : "no layers";

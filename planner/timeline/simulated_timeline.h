@@ -1,5 +1,5 @@
 // planner/timeline/simulated_timeline.h
-// Simulated steps as a section of a timeline page.
+// Shows simulated steps as a section of a timeline page.
 #pragma once
 
 #include <string>
@@ -11,16 +11,17 @@
 
 namespace rp {
 
-// More tasks than that are not drawn.
+// The maximum number of tasks that are drawn.
 inline constexpr std::uint64_t kMaxDrawnTasks = 1'000'000;
-// Nor are more GPUs.
+// The maximum number of GPUs that are drawn.
 inline constexpr int kMaxDrawnGpus = 64;
 
-// When all tasks of the steps up to `step` are over.
+// Returns the time at which all tasks of the steps up to `step` have ended.
 [[nodiscard]] double end_of_step(const TaskGraph& graph, const Timeline& timeline, int step);
 
-// GPUs as rows, tasks from `first_ms` on, for `length_ms`; `stages`: the layers of each, num_layers being the head. The
-// axis begins at 0. `several_steps`: they are told apart.
+// Returns a section with GPUs as rows and the tasks from `first_ms` on, for `length_ms`. `stages`:
+// the layers of each stage, where number `num_layers` is the head. The axis begins at 0.
+// `several_steps`: mark to which step each task belongs.
 [[nodiscard]] TimelineSection simulated_section(const TaskGraph& graph, const Timeline& timeline,
                                                 const std::vector<LayerRange>& stages, int num_layers, double first_ms,
                                                 double length_ms, bool several_steps);

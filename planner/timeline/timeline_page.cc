@@ -15,7 +15,8 @@ namespace {
 constexpr std::size_t kMaxShapes = 12000;  // about 130 bytes each
 constexpr double kLeastPixels = 0.4;
 
-// Blue to orange and light to dark: told apart without red and green too. Shades let the background through.
+// From blue to orange and from light to dark, so that colours can be distinguished without red and
+// green too. Shades are partly transparent.
 constexpr const char* kStyle = R"(
 :root{color-scheme:light dark;--bg:#fff;--ink:#1b1f24;--dim:#5b6470;--line:#d9dee4;--zoom:1;
 --F:#0072b2;--R:#62b4e6;--U:#7a1f56;--B:#e08a00;--W:#e9d63c;--O:#3b7d6e;--Z:#7d8590;--X:#d5d9de;
@@ -64,7 +65,8 @@ rect:hover,.q:hover>rect{stroke:var(--ink);stroke-width:1.5px;vector-effect:non-
 @media(max-width:600px){body{padding:12px 12px;font-size:14px}h1{font-size:20px}td,th{padding-right:9px;font-size:12px}div.d{padding-left:4px}}
 )";
 
-// Only for zooming: the page is complete without it. Without < and & so that the page is XML too.
+// Only for zooming; the page is complete without it. It contains no < and &, so that the page is
+// XML too.
 constexpr const char* kScript = R"(
 (function(){var root=document.documentElement,zoom=1,boxes=[].slice.call(document.querySelectorAll('.b'));
 function set(to){zoom=Math.max(1,Math.min(32,to));root.style.setProperty('--zoom',zoom);}
@@ -111,7 +113,7 @@ std::string table(const TimelinePage& page) {
   return out + "</table>\n";
 }
 
-// What of the colours the page has.
+// Returns the legend of the colours that the page uses.
 std::string legend(const TimelinePage& page, bool merges) {
   std::array<bool, kNumTimelinePhases> has_phase{};
   bool waits = false, shades = false, inputs = false, weights = false, downloads = false, steps = false, memory = false;
@@ -158,7 +160,7 @@ std::string legend(const TimelinePage& page, bool merges) {
 std::string timeline_html(const TimelinePage& page) {
   double scale_ms = 1e-6;
   for (const TimelineSection& section : page.sections) scale_ms = std::max(scale_ms, section.length_ms);
-  scale_ms *= 1.01;  // what ends last ends before the edge
+  scale_ms *= 1.01;  // leaves a margin behind the last end
   double least_ms = scale_ms * kLeastPixels / kTimelineWidth;
   const auto num_shapes = [&] {
     std::size_t count = 0;

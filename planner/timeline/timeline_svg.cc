@@ -13,16 +13,16 @@ namespace rp {
 
 namespace {
 
-constexpr int kUnits = 100000;  // the width of a diagram, in what spans are counted in
+constexpr int kUnits = 100000;  // the width of a diagram, in the units of its coordinates
 constexpr int kAxisHeight = 24, kStripHeight = 12, kLaneHeight = 4, kLanePitch = 5, kMaxNameLetters = 16;
 constexpr int kAreaHeight = 30, kAreaPitch = 38;
-constexpr std::size_t kMaxPoints = 2000;  // of a strip; beyond, a step a pixel
-constexpr double kLetterWidth = 6.6;      // px, of the largest letters
+constexpr std::size_t kMaxPoints = 2000;  // of a strip; with more points, one step per pixel
+constexpr double kLetterWidth = 6.6;      // px, of the widest letters
 
 const std::array<std::pair<const char*, std::vector<TimelineSpan> TimelineRow::*>, 3> kLanes = {
     {{"I", &TimelineRow::upload_inputs}, {"P", &TimelineRow::upload_weights}, {"D", &TimelineRow::download}}};
 
-// Three digits behind the point at most, without zeros at the end.
+// Prints `decimals` digits behind the point, without zeros at the end.
 std::string number_text(double value, int decimals) {
   std::array<char, 64> text{};
   std::snprintf(text.data(), text.size(), "%.*f", decimals, value);
@@ -34,7 +34,7 @@ std::string number_text(double value, int decimals) {
   return out == "-0" ? "0" : out;
 }
 
-// The least of 1, 2, 5, 10, 20, 50, … (and 0.5, 0.2, …) that is not below `least`.
+// Returns the smallest of 1, 2, 5, 10, 20, 50, … (and 0.5, 0.2, …) that is at least `least`.
 double round_step(double least) {
   const double power = std::pow(10.0, std::floor(std::log10(least)));
   for (const double factor : {1.0, 2.0, 5.0}) {
@@ -119,7 +119,7 @@ class Drawing {
   [[nodiscard]] int units(double ms) const { return static_cast<int>(std::lround(kUnits * fraction(ms))); }
   [[nodiscard]] double axis_of(double ms) const { return ms - section_.first_ms + section_.axis_ms; }
 
-  // Lines from top to bottom, in the time of the axis.
+  // Returns lines from top to bottom at round times of the axis.
   std::string axis() const {
     constexpr int kMaxTicks = 10;
     const double step = round_step(scale_ms_ / kMaxTicks), end = section_.axis_ms + section_.length_ms;
@@ -171,7 +171,8 @@ class Drawing {
     return out + cat("<path class=\"M\" d=\"", path, "H", end, "V", kAreaHeight, "Z\"/></g>\n");
   }
 
-  // Of microbatches: from strong to weak over a step, and each second one weaker than its neighbours.
+  // Shades distinguish microbatches: from strong to weak over a step, and each odd one weaker than
+  // its neighbours.
   [[nodiscard]] std::string shape_class(const TimelineShape& shape) const {
     std::string name = kPhaseClasses[static_cast<std::size_t>(shape.span->phase)];
     const int m = shape.span->microbatch;
@@ -219,7 +220,7 @@ class Drawing {
                top + compute_height_ / 2 + 4, "\">", html_text(text), "</text>\n");
   }
 
-  // Which step a row is at: a strip below its compute.
+  // Returns a strip below the row's compute that shows the steps.
   std::string steps(const TimelineRow& row, int top, std::string& labels) const {
     const double window_end = section_.first_ms + section_.length_ms;
     std::string out;
@@ -247,8 +248,9 @@ class Drawing {
   const double scale_ms_, least_ms_;
   bool has_lanes_ = false, has_steps_ = false;
   int num_microbatches_ = 0;
-  std::size_t max_letters_ =
-      0;  // in spans: shorter texts are left out where the longest has no room, not to look at random
+  // Of the longest text of a span. Shorter texts are also left out where the longest one does not
+  // fit; otherwise the labels would look random.
+  std::size_t max_letters_ = 0;
   int compute_height_ = 0, gap_ = 0, pitch_ = 0, rows_end_ = 0, height_ = 0;
 };
 
@@ -259,7 +261,7 @@ std::vector<TimelineShape> timeline_shapes(const TimelineSection& section, const
   std::vector<TimelineShape> shapes;
   const double window_end = section.first_ms + section.length_ms;
   double longest = 0;
-  bool open = false;  // may the last shape take more?
+  bool open = false;  // true if the last shape may take more spans
   for (const TimelineSpan& span : spans) {
     const double start = std::max(span.start_ms, section.first_ms), end = std::min(span.end_ms, window_end);
     if (end < start || (end == start && span.end_ms > span.start_ms)) continue;
@@ -289,7 +291,7 @@ std::vector<TimelinePoint> strip_points(const TimelineSection& section, const Ti
   const auto add = [&steps](double ms, double amount) {
     if (steps.empty() || steps.back().amount != amount) steps.push_back({.ms = ms, .amount = amount});
   };
-  TimelinePoint open{.ms = section.first_ms};  // the largest since then
+  TimelinePoint open{.ms = section.first_ms};  // the largest amount since `open.ms`
   double last = 0;
   for (const TimelinePoint& point : strip.points) {
     if (point.ms >= window_end) break;

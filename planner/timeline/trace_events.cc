@@ -23,13 +23,13 @@ constexpr int kMaxDepth = 32;
 constexpr double kMaxMicroseconds = 1e15;  // 31 years
 constexpr std::int64_t kMaxNumber = std::int64_t{1} << 53;
 
-// A file as a stream, in pieces. Refuses to go on where nothing was understood for too long, so that no text fills
-// memory.
+// Reads a file as a stream, in pieces. Throws if the parser makes no progress for more than
+// kMaxTokenBytes, so that no text can fill the memory.
 class PieceBuffer : public std::streambuf {
  public:
   explicit PieceBuffer(const InputFile& file) : file_(file), piece_(std::size_t{64} << 10) {}
 
-  // Something was understood.
+  // Notes that the parser has recognised a token.
   void note_progress() { understood_ = next_; }
 
  protected:
@@ -64,7 +64,8 @@ constexpr std::array<std::pair<const char*, std::int64_t TraceEvent::*>, 6> kArg
      {"microbatch", &TraceEvent::microbatch},
      {"bytes", &TraceEvent::bytes}}};
 
-// What the parser tells. Levels: 1 the file's object, 2 the list of events, 3 an event, 4 its args.
+// Receives the parser's callbacks. Levels: 1 the file's object, 2 the list of events, 3 an event, 4
+// its args.
 class Handler {
  public:
   Handler(const InputFile& file, PieceBuffer& buffer, const std::function<void(const TraceEvent&)>& take)
@@ -77,7 +78,7 @@ class Handler {
     return number(static_cast<double>(value), value > INT64_MAX ? kMaxNumber + 1 : static_cast<std::int64_t>(value));
   }
   bool number_float(double value, const std::string&) {
-    // Whole numbers may be written so.
+    // Whole numbers may be written as floating-point numbers.
     const bool is_whole = std::abs(value) <= static_cast<double>(kMaxNumber) &&
                           value == static_cast<double>(static_cast<std::int64_t>(value));
     return number(value, is_whole ? static_cast<std::int64_t>(value) : kMaxNumber + 1);

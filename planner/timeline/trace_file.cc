@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t kMaxNames = 65536;
 constexpr std::int64_t kUploadWeightsTid = 3;
 
-// Of the events that are read; others tell nothing that is drawn.
+// Returns the kind of an event that is drawn; nothing for other events.
 std::optional<TraceSpanKind> kind_of(const std::filesystem::path& path, const TraceEvent& event) {
   if (event.category == "upload")
     return event.tid == kUploadWeightsTid ? TraceSpanKind::kUploadWeights : TraceSpanKind::kUploadInputs;
@@ -30,7 +30,7 @@ std::optional<TraceSpanKind> kind_of(const std::filesystem::path& path, const Tr
                   quoted_name(event.phase), "; it must be forward, fused, recompute or backward");
 }
 
-// What the first reading finds, in microseconds.
+// The range of times that the first reading finds, in microseconds.
 struct Extent {
   double first = std::numeric_limits<double>::infinity(), last = -std::numeric_limits<double>::infinity();
 
@@ -43,7 +43,7 @@ struct Extent {
 
 struct Extents {
   Extent all;
-  Extent steps;  // those that are asked for
+  Extent steps;  // of the requested steps
   std::int64_t first_step = std::numeric_limits<std::int64_t>::max(), last_step = -1;
   std::map<int, std::vector<TraceSpan>> workers;  // without spans
 };
@@ -72,7 +72,7 @@ Extents read_extents(const std::filesystem::path& path, const TraceWindow& windo
   return found;
 }
 
-// Narrows the trace's window to what is asked for.
+// Narrows the trace's window to the requested part.
 void set_window(const std::filesystem::path& path, const TraceWindow& asked, const Extents& found, Trace& trace) {
   const double zero = found.all.first;
   trace.to_ms = trace.length_ms = (found.all.last - zero) / 1000;

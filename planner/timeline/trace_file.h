@@ -1,5 +1,6 @@
 // planner/timeline/trace_file.h
-// What a run did, from the trace of `rp-launch --trace`: Chrome trace JSON (docs/planning.md has what is read of it).
+// Reads what a run did from the trace of `rp-launch --trace`: Chrome trace JSON (docs/planning.md
+// lists the parts that are used).
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,7 @@
 
 namespace rp {
 
-// What of a trace is asked for; nothing given: all. Times count from the first event.
+// The requested part of a trace; nothing given: all. Times count from the first event.
 struct TraceWindow {
   std::optional<double> from_ms{}, to_ms{};
   std::optional<std::pair<std::int64_t, std::int64_t>> steps{};  // first and last
@@ -31,7 +32,7 @@ enum class TraceSpanKind : std::uint8_t {
   kCommit
 };
 
-// -1: the trace does not say.
+// One event of the trace. -1: the trace does not contain the value.
 struct TraceSpan {
   double start_ms = 0;
   double end_ms = 0;
@@ -46,9 +47,9 @@ struct TraceSpan {
 
 [[nodiscard]] inline bool is_compute(TraceSpanKind kind) { return kind <= TraceSpanKind::kBackward; }
 
-// Spans that lie in the window, in part at least, by their beginnings.
+// The spans that are at least partly in the window, ordered by their beginnings.
 struct Trace {
-  std::map<int, std::vector<TraceSpan>> workers;  // all that the trace has
+  std::map<int, std::vector<TraceSpan>> workers;  // all workers of the trace, also those without spans in the window
   std::vector<TraceSpan> coordinator;
   std::vector<std::string> names;
   double from_ms = 0, to_ms = 0;  // the window
@@ -59,8 +60,9 @@ inline constexpr std::uint64_t kMaxTraceBytes = std::uint64_t{2} << 30;
 inline constexpr std::uint64_t kMaxTraceSpans = 1'000'000;  // in the window
 inline constexpr int kMaxTraceWorkers = 1024;
 
-// Reads the file twice, piece by piece: memory grows with the spans of the window, not with the file. Throws rp::Error
-// (kBadInput) naming the file, the event and what would be right; (kUsage) for a window in which nothing is.
+// Reads the file twice in pieces, so memory grows with the spans of the window and not with the
+// file. Throws rp::Error: kBadInput naming the file, the event and what would be right; kUsage if
+// the window is empty.
 [[nodiscard]] Trace read_trace(const std::filesystem::path& path, const TraceWindow& window);
 
 }  // namespace rp

@@ -1,6 +1,6 @@
 // scheduler/bound/bound_cost.h
-// What a step takes by a schedule whose stages are bound to GPUs, for many ways to cut the model into the same number
-// of stages.
+// Computes the time of a step of a schedule that binds stages to GPUs, for many cuts of the model
+// into the same number of stages.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +10,20 @@
 
 namespace rp {
 
-// Simulates a step again and again. In which order its tasks can be looked at, and what each waits for, is found once;
-// after that a task costs a few ns and 32 bytes. Gives the bits of simulate(bound_schedule()).
+// Simulates a step again and again. An order in which its tasks can be evaluated, and what each
+// task waits for, are determined once; after that a task costs a few ns and 32 bytes. The result
+// has the same bits as that of simulate(bound_schedule()).
 class BoundCost {
  public:
-  // `workload` must outlive it. Throws rp::Error (kUsage) if the schedule waits for itself. REQUIRES: as BoundOrders.
+  // `workload` must outlive this object. Throws rp::Error (kUsage) if the schedule waits for
+  // itself. REQUIRES: as BoundOrders.
   BoundCost(BoundSchedule schedule, const Workload& workload, int num_stages);
 
-  // REQUIRES: num_stages stages, which check_bound_stages() admits.
+  // Returns the time of a step in ms. REQUIRES: num_stages stages, which check_bound_stages()
+  // accepts.
   [[nodiscard]] double makespan(const std::vector<int>& stages);
 
-  // Of each call.
+  // The number of tasks that each call of makespan() simulates.
   [[nodiscard]] std::uint64_t num_tasks() const { return tasks_.size(); }
   [[nodiscard]] bool splits_backward() const { return splits_backward_; }
 
@@ -29,17 +32,17 @@ class BoundCost {
     int number = 0;
     int input = -1, other_input = -1;
     int kind_and_stage = 0;                       // index into works_ and gpus_
-    bool input_hops = false, other_hops = false;  // they come from another GPU
+    bool input_hops = false, other_hops = false;  // true if it comes from another GPU
   };
 
   [[nodiscard]] Task task_of(const BoundOrders& orders, int number) const;
 
   const Workload& workload_;
   const bool splits_backward_;
-  std::vector<Task> tasks_;    // each behind those that it waits for
+  std::vector<Task> tasks_;    // each after the tasks that it waits for
   std::vector<int> gpus_;      // by kind and stage
-  std::vector<double> works_;  // likewise, of the present call
-  std::vector<double> ends_;   // by number
+  std::vector<double> works_;  // ms by kind and stage, of the present call
+  std::vector<double> ends_;   // by task number
   std::vector<double> free_;   // by GPU
 };
 

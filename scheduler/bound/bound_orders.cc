@@ -35,7 +35,7 @@ void BoundOrders::order_breadth_first(bool reverse) {
   }
 }
 
-// Stages before the last one begin with the forwards that fill the pipeline.
+// All stages except the last begin with the forwards that fill the pipeline.
 void BoundOrders::order_1f1b() {
   for (int gpu = 0; gpu < num_gpus_; ++gpu) {
     std::vector<int>& tasks = order(gpu);
@@ -46,7 +46,7 @@ void BoundOrders::order_1f1b() {
     for (int m = 0; m < num_microbatches_; ++m) {
       if (warm_up + m < num_microbatches_) tasks.push_back(forward(gpu, warm_up + m));
       tasks.push_back(backward(gpu, m));
-      // Later GPUs put off as many weight gradients as they have to wait for at the end.
+      // Later GPUs postpone as many weight gradients as would otherwise be idle time at the end.
       if (splits_backward_ && m >= gpu) weights();
     }
     while (splits_backward_ && num_weights < num_microbatches_) weights();

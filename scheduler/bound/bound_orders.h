@@ -1,6 +1,6 @@
 // scheduler/bound/bound_orders.h
-// The tasks of a schedule whose stages are bound to GPUs, and the order in which each GPU runs them. Neither depends on
-// how the model is cut, only on the number of stages.
+// Lists the tasks of a schedule that binds stages to GPUs, and the order in which each GPU runs
+// them. Neither depends on how the model is cut, only on the number of stages.
 #pragma once
 
 #include <cstddef>
@@ -10,11 +10,12 @@
 
 namespace rp {
 
-// Numbers the tasks of all stages and microbatches: forwards first, then backwards (input gradients, where weight
-// gradients are tasks of their own), then weight gradients; of each kind by stage, then by microbatch.
+// Numbers the tasks of all stages and microbatches: first forwards, then backwards (only the input
+// gradients, if weight gradients are separate tasks), then weight gradients; within each kind by
+// stage, then by microbatch.
 class BoundOrders {
  public:
-  // REQUIRES: num_stages is a multiple of num_gpus, and num_microbatches too for kInterleaved.
+  // REQUIRES: num_stages is a multiple of num_gpus; for kInterleaved, so is num_microbatches.
   BoundOrders(BoundSchedule schedule, int num_gpus, int num_stages, int num_microbatches);
 
   [[nodiscard]] int num_stages() const { return num_stages_; }
@@ -45,15 +46,16 @@ class BoundOrders {
   std::vector<std::vector<int>> orders_;
 };
 
-// What the tasks of a stage take, in ms.
+// The times of the tasks of a stage, in ms.
 struct BoundWork {
   double forward = 0;
-  double backward = 0;   // with recompute; without the weight gradient, where that is a task of its own
-  double weight = 0;     // the weight gradient, where it is a task of its own
-  double recompute = 0;  // at the beginning of `backward`
+  double backward = 0;   // with recompute; without the weight gradient if that is a separate task
+  double weight = 0;     // the weight gradient if that is a separate task
+  double recompute = 0;  // the part at the beginning of `backward`
 };
 
-// By stage; the last one has the head. REQUIRES: the stages have all of the workload's layers.
+// Returns the times by stage; the last stage has the head. REQUIRES: the stages have all of the
+// workload's layers.
 [[nodiscard]] std::vector<BoundWork> bound_works(const Workload& workload, const std::vector<int>& stages,
                                                  bool splits_backward);
 

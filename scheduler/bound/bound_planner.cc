@@ -12,8 +12,9 @@ namespace rp {
 
 namespace {
 
-// Cuts a model into any number of stages so that the longest stage is as short as can be; the last one has the head and
-// may have no layer beside it. Of equal cuts it takes the one whose later stages are shorter.
+// Cuts a model into any number of stages so that the longest stage is as short as possible. The
+// last stage has the head and may have no layer in addition. Of equally good cuts, the one whose
+// later stages are shorter is taken.
 class EvenStages {
  public:
   explicit EvenStages(const Workload& workload)
@@ -34,8 +35,8 @@ class EvenStages {
   }
 
  private:
-  // Of cuts of layers [0, end) into so many stages, none of them empty: the longest stage, and where the last one
-  // begins.
+  // For the best cut of layers [0, end) into a given number of stages, none of them empty, by end:
+  // the time of the longest stage, and the first layer of the last stage.
   struct Row {
     std::vector<double> longest;
     std::vector<int> begins;
@@ -45,7 +46,7 @@ class EvenStages {
     return sums_[static_cast<std::size_t>(end)] - sums_[static_cast<std::size_t>(first)];
   }
 
-  // Of number + 1 stages.
+  // Returns the row for number + 1 stages.
   const Row& row(int number) {
     while (static_cast<int>(rows_.size()) <= number) rows_.push_back(rows_.empty() ? first_row() : next_row());
     return rows_[static_cast<std::size_t>(number)];
@@ -57,8 +58,8 @@ class EvenStages {
     return row;
   }
 
-  // The longest stage before the last one grows with the layers before it, and the last one shrinks: the best place for
-  // the border is where they meet, which moves on with the end.
+  // With more layers before the last stage, the longest stage before it grows and the last stage
+  // shrinks. The best border is where the two meet, and it moves forward with the end.
   [[nodiscard]] Row next_row() const {
     const std::vector<double>& before = rows_.back().longest;
     const auto at = [&before](int layer) { return before[static_cast<std::size_t>(layer)]; };
@@ -81,7 +82,8 @@ class EvenStages {
     return row;
   }
 
-  // Of the stage with the head, behind these.
+  // Returns the first layer of the last stage, which has the head and follows the stages of
+  // `before`.
   [[nodiscard]] int begin_of_last(const Row& before) const {
     double least = INFINITY;
     int begin = num_layers_;
@@ -97,8 +99,8 @@ class EvenStages {
 
   const int num_layers_;
   const double head_;
-  std::vector<double> sums_;  // element i: of layers [0, i)
-  std::vector<Row> rows_;     // element i: of i + 1 stages
+  std::vector<double> sums_;  // element i: the sum over layers [0, i)
+  std::vector<Row> rows_;     // element i: for i + 1 stages
 };
 
 struct Found {
@@ -106,7 +108,8 @@ struct Found {
   double makespan = 0;
 };
 
-// The GPUs' work is a lower bound, which is known without a simulation.
+// Returns true if the work of the busiest GPU, a lower bound that needs no simulation, already
+// exceeds `best`.
 bool is_hopeless(const BoundCost& cost, const Workload& workload, const std::vector<int>& stages, double best) {
   constexpr double kRounding = 1 + 1e-9;
   std::vector<double> busy(static_cast<std::size_t>(workload.num_gpus));
@@ -117,12 +120,13 @@ bool is_hopeless(const BoundCost& cost, const Workload& workload, const std::vec
   return *std::max_element(busy.begin(), busy.end()) * workload.num_microbatches > best * kRounding;
 }
 
-// Simulates no more than `tasks_left`, which it lowers.
+// Simulates at most `tasks_left` tasks and decreases it.
 void improve(BoundCost& cost, const Workload& workload, Found& best, std::uint64_t& tasks_left) {
   const std::size_t num_stages = best.stages.size();
   for (bool improved = true; improved;) {
     improved = false;
-    // A layer from one stage to the next but one, too: through a chain of equal stages.
+    // A layer may also move between stages that are not neighbours: through a chain of equal
+    // stages.
     for (std::size_t from = 0; from < num_stages; ++from) {
       for (std::size_t to = 0; to < num_stages; ++to) {
         if (from == to || best.stages[from] == (from + 1 == num_stages ? 0 : 1)) continue;
@@ -143,8 +147,8 @@ void improve(BoundCost& cost, const Workload& workload, Found& best, std::uint64
   }
 }
 
-// Of looped schedules: every number that gives each GPU as many, or fewer of the larger ones where all are too much
-// work.
+// Returns the numbers of stages to try for looped schedules: all multiples of the number of GPUs,
+// or fewer of the larger ones if all would be too much work.
 std::vector<int> stage_counts(const Workload& workload, std::uint64_t max_tasks) {
   const int max_per_gpu = (workload.num_layers() + 1) / workload.num_gpus;
   const double tasks_of_one = 2.0 * workload.num_gpus * workload.num_microbatches;
@@ -164,7 +168,7 @@ std::vector<int> stage_counts(const Workload& workload, std::uint64_t max_tasks)
 
 std::vector<int> plan_bound_stages(BoundSchedule schedule, const Workload& workload) {
   const bool is_looped = schedule == BoundSchedule::kInterleaved || schedule == BoundSchedule::kLoopedBfs;
-  if (workload.num_layers() + 1 < workload.num_gpus) {  // the head by itself
+  if (workload.num_layers() + 1 < workload.num_gpus) {  // the head may be a stage by itself
     throw Error(ExitCode::kUsage,
                 cat("a model of ", workload.num_layers(), " layers and a head has no stage for each of ",
                     workload.num_gpus, " GPUs; this schedule needs one"));
@@ -178,7 +182,7 @@ std::vector<int> plan_bound_stages(BoundSchedule schedule, const Workload& workl
     check_bound_stages(schedule, workload, next.stages);
     next.makespan = BoundCost(schedule, workload, num_stages).makespan(next.stages);
   }
-  // What begins best has the first claim on the work; of equal ones, fewer stages.
+  // The cuts that begin best are improved first; of equal ones, those with fewer stages.
   const auto is_shorter = [](const Found& a, const Found& b) { return a.makespan < b.makespan; };
   std::stable_sort(found.begin(), found.end(), is_shorter);
   std::uint64_t tasks_left = kMaxImprovingTasks;

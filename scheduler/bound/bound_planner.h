@@ -1,6 +1,6 @@
 // scheduler/bound/bound_planner.h
-// Stages for the schedules that bind them to a GPU: as even as possible, then changed as long as the simulated step
-// gets shorter.
+// Finds stages for the schedules that bind them to GPUs: starts from stages as even as possible and
+// changes them while the simulated step gets shorter.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@
 
 namespace rp {
 
-// How much a search simulates, in tasks: of even stages, of all their numbers together, and of changes to them. Models
-// of 64 layers with 16 microbatches on 8 GPUs need no more than a fifth of it; beyond, fewer numbers of stages and
-// fewer changes are tried.
+// Bounds on what a search simulates, in tasks: for even cuts into all numbers of stages together,
+// and for changes to them. Models of 64 layers with 16 microbatches on 8 GPUs need at most a fifth
+// of them. Larger problems try fewer numbers of stages and fewer changes.
 inline constexpr std::uint64_t kMaxEvenTasks = 4'000'000, kMaxImprovingTasks = 40'000'000;
 
-// The number of layers of each stage, the last one with the head besides. Throws rp::Error (kUsage) where the model has
-// too few layers for the GPUs, and as bound_schedule().
+// Returns the number of layers of each stage; the last stage has the head in addition. Throws
+// rp::Error (kUsage) if the model has too few layers for the GPUs, and as bound_schedule() does.
 [[nodiscard]] std::vector<int> plan_bound_stages(BoundSchedule schedule, const Workload& workload);
 
 }  // namespace rp

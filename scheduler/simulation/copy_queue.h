@@ -1,6 +1,6 @@
 // scheduler/simulation/copy_queue.h
-// One direction of a GPU's link in a simulated run: one copy at a time, those that somebody waits for first. Virtual
-// time, ms.
+// CopyQueue: one direction of a GPU's link in a simulated run. It runs one copy at a time; urgent
+// copies go before bulk copies. Virtual time, in ms.
 #pragma once
 
 #include <algorithm>
@@ -17,11 +17,11 @@ enum class CopyKind : std::uint8_t { kInput, kWeights, kOutput, kGradient };
 struct SimulatedCopy {
   CopyKind kind = CopyKind::kInput;
   std::int64_t slot = 0;
-  int microbatch = -1;       // -1: of the whole task
+  int microbatch = -1;       // -1: the whole task
   int layer = -1;            // of weights and gradients
-  std::size_t read = 0;      // of inputs: which of RunStage::reads
-  bool is_last_part = true;  // of what its task or microbatch waits for
-  double bytes = 0;          // that are left
+  std::size_t read = 0;      // of inputs: index into RunStage::reads
+  bool is_last_part = true;  // the last copy that its task or microbatch waits for
+  double bytes = 0;          // that are left to copy
 
   [[nodiscard]] bool is_upload() const { return kind == CopyKind::kInput || kind == CopyKind::kWeights; }
   [[nodiscard]] bool is_bulk() const { return kind == CopyKind::kWeights || kind == CopyKind::kGradient; }
@@ -29,14 +29,15 @@ struct SimulatedCopy {
 
 class CopyQueue {
  public:
-  // `piece`: in bytes, after which a bulk copy may be interrupted.
+  // `piece`: the number of bytes after which a bulk copy may be interrupted.
   explicit CopyQueue(double piece) : piece_(piece) {}
 
   void add_urgent(const SimulatedCopy& copy) { urgent_.push_back(copy); }
-  // Goes when no urgent copy waits.
+  // Adds a copy that starts only when no urgent copy waits.
   void add_bulk(const SimulatedCopy& copy) { bulk_.push_back(copy); }
 
-  // Takes the next copy if none runs. `bulk_waits`: only an urgent one. True if one began.
+  // Starts the next copy if none runs. `bulk_waits`: bulk copies may not start. Returns true if a
+  // copy started.
   bool start(double now, bool bulk_waits) {
     if (is_active_ || (urgent_.empty() && (bulk_.empty() || bulk_waits))) return false;
     auto& queue = urgent_.empty() ? bulk_ : urgent_;
@@ -49,14 +50,14 @@ class CopyQueue {
     return true;
   }
 
-  // Nothing runs and nothing waits.
+  // True if no copy runs or waits.
   [[nodiscard]] bool is_empty() const { return !is_active_ && urgent_.empty() && bulk_.empty(); }
-  // Whether start() and next_event() look at `bulk_waits`.
+  // True if the results of start() and next_event() depend on `bulk_waits`.
   [[nodiscard]] bool asks_for_others() const { return is_active_ ? is_bulk_ : urgent_.empty() && !bulk_.empty(); }
 
-  // What runs goes on at this rate, in bytes per ms.
+  // Sets the rate of the running copy, in bytes per ms.
   void set_rate(double rate) { rate_ = rate; }
-  // When it ends or is interrupted if nothing changes.
+  // Returns when the running copy ends or is interrupted if nothing changes; infinity if none runs.
   [[nodiscard]] double next_event(double now, bool bulk_waits) {
     if (!is_active_) return std::numeric_limits<double>::infinity();
     pause_at_ = pause_at(bulk_waits);
@@ -67,12 +68,12 @@ class CopyQueue {
   }
 
   struct Stopped {
-    SimulatedCopy copy;  // nothing left, or its rest, which waits in front of the others of its kind
+    SimulatedCopy copy;  // ended, or interrupted: then its rest waits in front of the other bulk copies
     bool has_ended = false;
     double start = 0;
-    double bytes = 0;  // since then
+    double bytes = 0;  // copied since `start`
   };
-  // At the moment that next_event() gave.
+  // Ends or interrupts the running copy. Call at the time that next_event() returned.
   Stopped stop() {
     active_.bytes = pause_at_;
     is_active_ = false;
@@ -86,10 +87,13 @@ class CopyQueue {
   [[nodiscard]] const SimulatedCopy& active() const { return active_; }
 
  private:
-  // How much is left of what runs when it is interrupted for others; 0 if it is not.
+  // Returns how many bytes of the running copy will be left when it is interrupted for others; 0 if
+  // it is not interrupted.
   [[nodiscard]] double pause_at(bool bulk_waits) const {
     if (!is_bulk_ || (!bulk_waits && urgent_.empty())) return 0;
-    constexpr double kRounding = 1e-9;  // of a piece: an interruption at a border is one at that border
+    // Of a piece: at the border of a piece (up to rounding), the copy is interrupted there and not a
+    // piece later.
+    constexpr double kRounding = 1e-9;
     return std::max(0.0, std::ceil(active_.bytes / piece_ - 1 - kRounding) * piece_);
   }
 
@@ -101,7 +105,7 @@ class CopyQueue {
   double start_ = 0;
   double start_bytes_ = 0;
   double rate_ = 0;
-  double pause_at_ = 0;  // what is left at the next event
+  double pause_at_ = 0;  // bytes left at the next event
 };
 
 }  // namespace rp

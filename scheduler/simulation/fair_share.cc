@@ -30,7 +30,8 @@ void FairShare::share(const std::vector<Flow>& flows, std::vector<double>& rates
   for (std::size_t i = 0; i < flows.size(); ++i)
     open_[i] = {.number = i, .limit = flows[i].limit, .resources = flows[i].resources};
   while (!open_.empty()) {
-    // All open flows have the same rate, which grows until it meets the first limit, of a flow or of a resource.
+    // All open flows have the same rate. It grows until it meets the first limit of a flow or of a
+    // resource.
     double rate = std::numeric_limits<double>::infinity();
     for (Open& flow : open_) {
       flow.reached = flow.limit;

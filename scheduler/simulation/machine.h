@@ -1,6 +1,7 @@
 // scheduler/simulation/machine.h
-// What the copies and updates of a run share on a machine, and what a run moves. Bytes, and bytes per ms (1 GB/s is 1e6
-// of them).
+// The input of a simulated run: the resources of a machine that copies and updates share (Machine),
+// the bytes that layers move (LayerBytes), and the run itself (RunWork). Units are bytes, and bytes
+// per ms (1 GB/s is 1e6 bytes per ms).
 #pragma once
 
 #include <cstdint>
@@ -14,53 +15,56 @@ namespace rp {
 inline constexpr double kUnlimited = std::numeric_limits<double>::infinity();
 
 struct Machine {
-  // Of one GPU's link, in bytes per ms: each direction alone, and the sum of both at once.
+  // Bytes per ms of one GPU's link: each direction alone, and the sum of both while both are in
+  // use.
   double upload = kUnlimited;
   double download = kUnlimited;
   double both_directions = kUnlimited;
-  // Of weights, where the host memory that they are read from is not pinned.
+  // Upload of weights that are read from memory that is not pinned.
   double weights_upload = kUnlimited;
-  double weights_traffic = 1;  // through host memory, for each of their bytes
-  double copy_latency = 0;     // ms, from the end of a copy to who waits for it; the link is free meanwhile
-  // GPUs g with the same g / gpus_per_root are behind one PCIe root.
+  double weights_traffic = 1;  // bytes through host memory for each byte of weights
+  // Ms from the end of a copy until a waiting thread observes it; the link is free in this time.
+  double copy_latency = 0;
+  // GPUs g with the same g / gpus_per_root are connected to one PCIe root.
   int gpus_per_root = 1;
   double root_upload = kUnlimited;
   double root_download = kUnlimited;
-  // Of the host's memory: what all copies and updates move together; and what the optimizer's threads reach alone.
+  // The host's memory: the bytes per ms of all copies and updates together, and of the optimizer's
+  // threads alone.
   double host_memory = kUnlimited;
   double updates = kUnlimited;
 };
 
-// What one layer moves and needs, in bytes.
+// The bytes that one layer moves and needs.
 struct LayerBytes {
-  double weights = 0;   // working copy, as uploaded; of a stage
-  double gradient = 0;  // as downloaded; 0: frozen
+  double weights = 0;   // working copy, uploaded once for each stage
+  double gradient = 0;  // downloaded; 0: the layer is frozen
   double update = 0;    // through host memory, by the update of a step
-  double sum = 0;       // likewise, where a round's gradient is added to those of the step's other rounds
-  double input = 0;     // what enters the layer: of a microbatch
-  // On the GPU, besides: as in LayerCost. Only for memory over time.
+  double sum = 0;       // through host memory, to add a round's gradient to those of the step's other rounds
+  double input = 0;     // activation in front of the layer, of one microbatch
+  // Other needs of GPU memory, as in LayerCost. Used for memory over time only.
   double accumulator = 0;  // fp32 gradients
-  double saved = 0;        // of a microbatch, between recompute and backward
+  double saved = 0;        // of one microbatch, between recompute and backward
   double forward_workspace = 0;
   double backward_workspace = 0;
 };
 
-// Which copies go first on a link.
+// Determines which copies go first on a link.
 struct TransferPolicy {
-  // Weights give way to inputs of microbatches, gradients to outputs, after a piece. Else copies go in the order in
-  // which they are known, each layer's as a whole.
+  // If true, weights yield to inputs of microbatches, and gradients to outputs, after each piece.
+  // Otherwise copies go in the order in which they are requested, each layer's as a whole.
   bool weights_yield = true;
   bool gradients_yield = true;
-  // Weights and gradients also wait while an input or output of another GPU behind the same root travels.
+  // If true, weights and gradients also wait while an input or output of another GPU at the same
+  // root is copied.
   bool roots_yield = false;
-  double piece =
-      8 << 20;  // bytes: what a worker has under way of a bulk copy, where it cuts it into the shortest pieces
+  double piece = 8 << 20;  // bytes that a worker enqueues at a time of a bulk copy, where pieces are the shortest
 };
 
-// A run: steps of the workload's microbatches in rounds of its round_microbatches.
+// A run: steps of Workload::num_microbatches, in rounds of Workload::round_microbatches.
 struct RunWork {
   Workload workload;
-  std::vector<LayerBytes> layers{};  // with the head as the last one; empty: nothing is moved, all are trained
+  std::vector<LayerBytes> layers{};  // by layer, the head last; empty: nothing is moved, all layers are trained
   bool asynchronous = false;
   Machine machine{};
   TransferPolicy policy{};

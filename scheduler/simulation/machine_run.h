@@ -1,5 +1,6 @@
 // scheduler/simulation/machine_run.h
-// A run of a model on a machine, from what its layers cost and what the GPUs and the server can do.
+// Builds the input of simulate_run() from the costs of a model's layers and the profiles of the
+// GPUs and the server.
 #pragma once
 
 #include <vector>
@@ -16,11 +17,11 @@ struct MachineRun {
   ServerProfile server{};
   int num_gpus = 1;
   Accumulate accumulate = Accumulate::kFp32;
-  HostSettings host{};         // with the microbatches of a round
-  bool pinned_weights = true;  // false: uploads read them through pageable memory
+  HostSettings host{};         // num_microbatches is that of a round
+  bool pinned_weights = true;  // false: they are uploaded from pageable memory
 };
 
-// `costs`: of one microbatch, as Workload has layers and head.
+// `costs`: by layer for one microbatch, the head last.
 [[nodiscard]] RunWork run_work(const std::vector<LayerCost>& costs, const MachineRun& run);
 
 }  // namespace rp

@@ -84,13 +84,14 @@ std::vector<std::vector<GpuMemorySample>> MemoryAccount::samples() const {
   std::vector<std::vector<GpuMemorySample>> result;
   for (const Gpu& gpu : gpus_) {
     std::vector<Change> changes = gpu.changes;
-    // A copy's beginning is known at its end only. Of one moment, what was told first was first: nothing is taken
-    // before what had to be given back for it.
+    // The beginning of a copy is recorded only at its end, so the changes are sorted by time.
+    // Changes of the same time keep the order in which they were recorded, so nothing is taken
+    // before the memory for it was given back.
     std::stable_sort(changes.begin(), changes.end(), [](const Change& a, const Change& b) { return a.time < b.time; });
     std::vector<GpuMemorySample>& samples = result.emplace_back();
     GpuMemory bytes;
     for (const Change& change : changes) {
-      bytes.*change.item += static_cast<std::uint64_t>(change.bytes);  // less by wrapping around
+      bytes.*change.item += static_cast<std::uint64_t>(change.bytes);  // negative changes wrap around
       if (!samples.empty() && samples.back().time == change.time) {
         samples.back().bytes = bytes;
       } else {

@@ -1,6 +1,7 @@
 // scheduler/simulation/memory_account.h
-// What lies in each GPU's memory over a simulated run. The figures are those that gpu_memory() adds up: its buffers are
-// reserved for the largest stage of each kind, these are the bytes in them that somebody still needs.
+// Records what each GPU's memory holds over a simulated run. The kinds are those of gpu_memory().
+// There, buffers are reserved for the largest stage of each kind; here, only the bytes that are
+// still needed count.
 #pragma once
 
 #include <cstdint>
@@ -15,27 +16,29 @@ namespace rp {
 
 class MemoryAccount {
  public:
-  // `stages` must outlive it. Not `records`, or a run without sizes: nothing is written down.
+  // `stages` must outlive this object. Records nothing if `records` is false or the layers of the
+  // run have no sizes.
   MemoryAccount(const RunWork& work, const std::vector<RunStage>& stages, bool records);
 
-  // A microbatch of a stage is computed, or recomputed, on a GPU. `starts_task`, `ends_task`: it is the task's first or
-  // last one (told at the beginning of its recompute, and at the end of its backward).
+  // A GPU begins or ends the computation, or the recompute, of one microbatch of a stage.
+  // `starts_task`, `ends_task`: it is the task's first or last microbatch. (They are used at the
+  // beginning of its recompute and at the end of its backward.)
   void begin_compute(double now, int gpu, int stage, bool is_recompute, bool starts_task);
   void end_compute(double now, int gpu, int stage, bool is_recompute, bool ends_task);
   // A copy ended or paused at `now`.
   void end_copy(double now, const SimulatedLinks::End& end, int stage);
 
-  // By GPU, one sample for each moment at which something changed.
+  // Returns by GPU one sample for each moment at which something changed.
   [[nodiscard]] std::vector<std::vector<GpuMemorySample>> samples() const;
 
  private:
-  // What its layers need beside weights, gradients, inputs and outputs.
+  // What a stage needs except inputs, gradients to download and outputs.
   struct Inside {
-    std::uint64_t weights = 0;  // of all its layers: given back at once
+    std::uint64_t weights = 0;  // of all its layers, which are given back together
     std::uint64_t accumulators = 0;
-    std::uint64_t saved = 0;              // of what is recomputed at once
-    std::uint64_t forward_workspace = 0;  // of the recompute, where there is one
-    std::uint64_t workspace = 0;          // of the rest
+    std::uint64_t saved = 0;              // of the layers that are recomputed together
+    std::uint64_t forward_workspace = 0;  // of the recompute, if there is one
+    std::uint64_t workspace = 0;          // of everything else
   };
   struct Change {
     double time = 0;
@@ -44,7 +47,8 @@ class MemoryAccount {
   };
   struct Gpu {
     std::vector<Change> changes;
-    // The weights that were uploaded last: what comes in pieces counts from the first one on.
+    // The slot and layer whose weights were uploaded last. Weights that come in pieces count from
+    // the first piece on.
     std::int64_t slot = -1;
     int layer = -1;
   };

@@ -29,7 +29,8 @@ std::vector<LayerBytes> predicted_bytes(const std::vector<LayerCost>& costs, con
   std::vector<LayerBytes> layers;
   const auto element = static_cast<double>(settings.element_bytes);
   const bool has_sums = settings.rounds_per_step > 1;
-  // Master and moments are read and written, the working copy is written; where it is the master itself, once.
+  // Master and moments are read and written; the working copy is written, unless it is the master
+  // itself.
   const double update = 2 * kFp32 * (1 + settings.num_moments) + (element < kFp32 ? element : 0);
   for (const LayerCost& cost : costs) {
     const auto gradients = static_cast<double>(cost.gradient_elements),

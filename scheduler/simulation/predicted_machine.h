@@ -1,5 +1,6 @@
 // scheduler/simulation/predicted_machine.h
-// The machine of a simulated run, and what its layers move, from profiles and costs.
+// Computes the machine of a simulated run, and the bytes that its layers move, from profiles and
+// costs.
 #pragma once
 
 #include <vector>
@@ -11,11 +12,11 @@
 
 namespace rp {
 
-// `pinned`: whether weights are read from registered memory. (Else an upload moves
+// `pinned`: true if weights are read from registered memory. (Otherwise an upload moves
 // ServerProfile::pageable_bytes_per_byte times its bytes through host memory.)
 [[nodiscard]] Machine predicted_machine(const GpuProfile& gpu, const ServerProfile& server, bool pinned = true);
 
-// By layer, the head as the last one.
+// Returns the bytes by layer, the head last.
 [[nodiscard]] std::vector<LayerBytes> predicted_bytes(const std::vector<LayerCost>& costs,
                                                       const HostSettings& settings);
 

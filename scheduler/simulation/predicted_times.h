@@ -1,5 +1,6 @@
 // scheduler/simulation/predicted_times.h
-// Times of layers and copies that nobody measured: from what they cost and what a GPU can do.
+// Predicts the times of layers and copies from their costs and the profile of a GPU, without
+// measurements.
 #pragma once
 
 #include <vector>
@@ -10,18 +11,20 @@
 
 namespace rp {
 
-// Operations over the peak that is reached, matrix products, attention and elementwise work one after the other.
+// Returns the time of one pass in ms: matrix products, attention and elementwise work one after the
+// other, each at the share of the peak that the GPU reaches.
 [[nodiscard]] double pass_ms(const PassCost& cost, const GpuProfile& gpu, Accumulate accumulate);
 
-// Of one layer; backward without recompute.
+// Returns the times of one layer; backward without recompute.
 [[nodiscard]] LayerWork predicted_work(const LayerCost& cost, const GpuProfile& gpu, Accumulate accumulate);
 
-// A copy alone on its link.
+// Returns the time in ms of a copy that is alone on its link.
 enum class CopyDirection { kHostToDevice, kDeviceToHost };
 [[nodiscard]] double copy_ms(double bytes, CopyDirection direction, const GpuProfile& gpu);
 
-// All layers but the last are the workload's, the last is its head; a hop is the boundary's activation to the host and
-// from it. The GPUs and microbatches are the caller's to set. REQUIRES: two layers or more.
+// Returns a workload whose head is the last layer. A hop is the copy of the largest activation of a
+// boundary to the host and from it. The caller sets the numbers of GPUs and microbatches. REQUIRES:
+// at least two layers.
 [[nodiscard]] Workload predicted_workload(const std::vector<LayerCost>& costs, const GpuProfile& gpu,
                                           Accumulate accumulate);
 

@@ -19,7 +19,7 @@ const GpuMemorySample* RunResult::peak_of(int gpu) const {
       [](const GpuMemorySample& a, const GpuMemorySample& b) { return a.bytes.total() < b.bytes.total(); });
 }
 
-// Infinity while that is not known.
+// Infinity until the time is known.
 double RunRecord::count_from() const {
   const auto warm = static_cast<std::size_t>(length_.warm_up);
   if (warm == 0) return 0;

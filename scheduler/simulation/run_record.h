@@ -1,5 +1,5 @@
 // scheduler/simulation/run_record.h
-// What is known of a simulated run in the end. Times in ms.
+// RunResult: the result of a simulated run; RunRecord collects it. Times in ms.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ enum class SpanKind : std::uint8_t {
   kUpdate
 };
 
-// Something that took time.
+// An interval in which something ran.
 struct RunSpan {
   SpanKind kind = SpanKind::kCompute;
   TaskKind phase = TaskKind::kForward;
@@ -34,14 +34,16 @@ struct RunSpan {
   double bytes = 0;  // of copies and updates
 };
 
-// What the GPUs' time went to, in ms of all GPUs together.
+// How the GPUs' time was spent, in ms of all GPUs together.
 struct GpuTime {
   double busy = 0;
-  double inputs = 0;     // what comes next was made, and is on its way
-  double weights = 0;    // the next stage's weights are known, and on their way
-  double gradients = 0;  // no buffer: earlier gradients are on their way
-  double updates = 0;    // the next stage's weights are not updated yet
-  double bubble = 0;     // other GPUs still compute what comes next
+  double inputs = 0;   // the next input has been computed and is being copied
+  double weights = 0;  // the weights of the next stage are up to date and are being uploaded
+  // Earlier gradients are being downloaded, and no buffer is free for the next ones; or the gradient
+  // for an update of the next stage's weights has been computed but is not committed.
+  double gradients = 0;
+  double updates = 0;  // the weights of the next stage are not updated yet
+  double bubble = 0;   // other GPUs still compute the next input
 
   [[nodiscard]] double transfers() const { return inputs + weights + gradients; }
   [[nodiscard]] double total() const { return busy + transfers() + updates + bubble; }
@@ -49,8 +51,8 @@ struct GpuTime {
 
 struct RunLength {
   int warm_up = 4;      // steps that are not counted
-  int steps = 16;       // that are
-  bool record = false;  // spans of the counted time, memory of the whole run
+  int steps = 16;       // steps that are counted
+  bool record = false;  // true: keep spans of the counted time and memory of the whole run
 };
 
 struct HostMemorySample {
@@ -58,58 +60,61 @@ struct HostMemorySample {
   double activation_bytes = 0;
 };
 
-// What lies in a GPU's memory from `time` to the next sample's.
+// The contents of a GPU's memory from `time` to the time of the next sample.
 struct GpuMemorySample {
   double time = 0;
   GpuMemory bytes{};
 };
 
 struct RunResult {
-  double step_ms = 0;         // mean, from the end of a step's last task to that of the next step's
-  GpuTime gpus;               // of a counted step; total() is num_gpus * step_ms
-  double update_ms = 0;       // of a counted step, how long an update or sum ran
-  double uploaded_bytes = 0;  // likewise, of all GPUs
+  double step_ms = 0;         // mean time from the end of a step's last task to that of the next step
+  GpuTime gpus;               // mean of a counted step; total() is num_gpus * step_ms
+  double update_ms = 0;       // mean of a counted step, time in which an update or sum ran
+  double uploaded_bytes = 0;  // mean of a counted step, all GPUs together
   double downloaded_bytes = 0;
-  double peak_activation_bytes = 0;  // in the host store, of the whole run
+  double peak_activation_bytes = 0;  // in the host store, over the whole run
   std::vector<double> step_ends{};   // of all steps
-  std::vector<RunSpan> spans{};      // by their ends
+  std::vector<RunSpan> spans{};      // ordered by their ends
   std::vector<HostMemorySample> memory{};
-  std::vector<std::vector<GpuMemorySample>> gpu_memory{};  // by GPU; empty where the layers have no sizes
+  std::vector<std::vector<GpuMemorySample>> gpu_memory{};  // by GPU; empty if the layers have no sizes
 
-  // The first sample with the most of all; nullptr: there is none.
+  // Returns the first sample with the largest total; nullptr if there is none.
   [[nodiscard]] const GpuMemorySample* peak_of(int gpu) const;
 };
 
-// Why a GPU did not compute until now: when each of these came, as far as it had to come.
+// Why a GPU did not compute until now: the time at which each requirement was met, if the GPU had
+// to wait for it.
 struct Missing {
   double input_made = 0, input_there = 0;
-  // Weights: when the last gradient of an update that they waited for was computed, and committed; when all were known.
+  // Weights: when the last gradient of an update that they waited for was computed and committed,
+  // when all of them were up to date, and when they were uploaded.
   double gradient_made = 0, gradient_committed = 0, weights_known = 0, weights_there = 0;
   double gradient_buffer = 0;
 };
 
-// Collects a RunResult. Time goes on from call to call.
+// Collects a RunResult. Times must not decrease from call to call.
 class RunRecord {
  public:
   explicit RunRecord(const RunLength& length) : length_(length) {}
 
-  // A GPU computed, or an update ran.
+  // Adds time in which a GPU computed, or an update ran.
   void busy(double start, double end) { result_.gpus.busy += counted(start, end); }
   void update(double start, double end) { result_.update_ms += counted(start, end); }
-  // It did not compute. What came last is the reason.
+  // Adds time in which a GPU did not compute. The requirement that was met last is the reason.
   void idle(double start, double end, const Missing& missing);
-  // It had nothing to do until the end of the run.
+  // Adds time in which a GPU had nothing to do until the end of the run.
   void idle_at_end(double start, double end) { result_.gpus.bubble += counted(start, end); }
   void span(const RunSpan& span);
   void activations(double now, double more_bytes);
   void end_step(double now);
 
-  // The last step but one is the last that is counted; a run has one step more, so that its end is as any other's.
+  // The number of steps to simulate. One more step than is counted runs at the end, so that the end
+  // of the last counted step is like that of any other.
   [[nodiscard]] int num_steps() const { return length_.warm_up + length_.steps + 1; }
   [[nodiscard]] RunResult result();
 
  private:
-  // The part of a time that is counted.
+  // Returns the length of the counted part of an interval.
   [[nodiscard]] double counted(double start, double end) const;
   [[nodiscard]] double count_from() const;
   [[nodiscard]] double count_to() const;

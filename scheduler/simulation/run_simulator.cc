@@ -15,26 +15,27 @@ namespace rp {
 
 namespace {
 
-// A layer's update, or the sum of a round's gradient and those of the step's rounds before.
+// The update of a layer, or the addition of a round's gradient to those of the step's earlier
+// rounds.
 struct Update {
   int layer = 0;
-  std::int64_t slot = 0;  // that made the gradient
-  double committed = 0;   // when
+  std::int64_t slot = 0;  // the slot that produced the gradient
+  double committed = 0;   // the time of its commit
 };
 
-// A layer's weights in the host store.
+// The weights of a layer in the host store.
 struct Weights {
-  int version = 0;                                   // steps whose update is done
-  std::int64_t rounds_taken = 0;                     // whose gradient may be overwritten
+  int version = 0;                                   // number of steps whose update has finished
+  std::int64_t rounds_taken = 0;                     // number of rounds whose gradient may be overwritten
   double gradient_made = 0, gradient_committed = 0;  // of the last update
 };
 
 struct TimedEvent {
   double time = 0;
-  std::int64_t number = 0;  // events of the same time come in the order in which they were made
+  std::int64_t number = 0;  // events of the same time are handled in the order in which they were created
   int gpu = 0;
   bool is_computed = false;
-  SimulatedCopy copy;  // else: it has arrived
+  SimulatedCopy copy;  // if not is_computed: the copy that has arrived
   bool operator>(const TimedEvent& other) const {
     return time != other.time ? time > other.time : number > other.number;
   }
@@ -83,7 +84,7 @@ class RunSimulation {
   }
   [[nodiscard]] std::int64_t round_of(std::int64_t slot) const { return slot / num_stages_; }
   [[nodiscard]] int step_of(std::int64_t slot) const { return static_cast<int>(round_of(slot) / rounds_a_step_); }
-  // Steps whose updates a slot's weights have.
+  // The number of steps whose updates the weights of a slot include.
   [[nodiscard]] int version_of(std::int64_t slot) const {
     return std::max(0, step_of(slot) - (work_.asynchronous ? 1 : 0));
   }
@@ -102,13 +103,13 @@ class RunSimulation {
     events_.push(event);
   }
 
-  // Everything that can begin now. True if something did.
+  // Starts everything that can start now. Returns true if something did.
   bool move() {
     bool moved = dispatch();
     for (int gpu = 0; gpu < workload_.num_gpus; ++gpu) {
       if (!may_move_[static_cast<std::size_t>(gpu)]) continue;
-      // A task's end frees both threads; the input uploader has enqueued its copies before the weight uploader has
-      // placed the next weights.
+      // The end of a task unblocks both uploaders. The input uploader has enqueued its copies
+      // before the weight uploader has placed the next weights.
       bool has_moved = false;
       while (fetch(gpu)) has_moved = true;
       has_moved |= feed(gpu);
@@ -120,7 +121,8 @@ class RunSimulation {
     return start_update() || moved;
   }
 
-  // Something that this GPU, or any, may have waited for has happened. Others need not be looked at again.
+  // Something happened that this GPU (or any GPU) may have waited for. GPUs that were not woken
+  // need not be checked again.
   void wake(int gpu) { may_move_[static_cast<std::size_t>(gpu)] = true; }
   void wake_all() { std::fill(may_move_.begin(), may_move_.end(), true); }
 
@@ -128,7 +130,7 @@ class RunSimulation {
     bool moved = false;
     while (num_dispatched_ < num_slots_ && round_of(num_dispatched_) < round_of(num_committed_) + kRoundsInFlight) {
       int& outstanding = outstanding_[static_cast<std::size_t>(gpu_of(num_dispatched_))];
-      if (outstanding > kTasksAhead) break;  // in slot order: later ones wait as well
+      if (outstanding > kTasksAhead) break;  // dispatch is in slot order, so later slots wait as well
       ++outstanding;
       wake(gpu_of(num_dispatched_));
       num_left_[static_cast<std::size_t>(num_dispatched_)] =
@@ -173,7 +175,7 @@ class RunSimulation {
   bool fetch(int gpu) {
     SimulatedGpu& state = at(gpu);
     const std::int64_t slot = slot_of(gpu, state.fetch_task);
-    // The weight uploader hands a task on before it waits for weights.
+    // The weight uploader passes a task on before it waits for weights.
     const bool is_fed =
         state.fetch_task < state.fed_task || (state.fetch_task == state.fed_task && state.fed_layer >= 0);
     if (!is_fed || state.num_fetched >= state.num_computed + kInputPlaces) return false;
@@ -249,11 +251,11 @@ class RunSimulation {
     return true;
   }
 
-  // To the next moment at which something ends.
+  // Advances to the next time at which something ends.
   void go_on() {
     const double of_links = links_.next_event(now_);
     now_ = events_.empty() ? of_links : std::min(of_links, events_.top().time);
-    RP_ASSERT(now_ < kUnlimited);  // else the run waits for itself
+    RP_ASSERT(now_ < kUnlimited);  // otherwise the run waits for itself
     for (const SimulatedLinks::End& end : links_.advance(now_)) end_copy(end);
     if (links_.update_has_ended()) end_update();
     while (!events_.empty() && events_.top().time <= now_) {
@@ -322,7 +324,7 @@ class RunSimulation {
       record_.end_step(now_);
   }
 
-  // Who waits for a copy knows that it is there.
+  // Handles the arrival of a copy: the threads that wait for it can continue.
   void arrive(int gpu, const SimulatedCopy& copy) {
     wake(gpu);
     SimulatedGpu& state = at(gpu);
@@ -336,7 +338,7 @@ class RunSimulation {
           source == StageRead::kFromHost ? 0 : made(copy.slot - stage_number(copy.slot) + source, copy.microbatch);
     } else if (copy.kind == CopyKind::kWeights) {
       if (!copy.is_last_part) return;
-      // Weights of a later task are not what the stage stage runner waits for.
+      // The stage runner does not wait for weights of a later task.
       if (state.weights_there == state.task) {
         const Missing other = state.missing;
         state.missing = state.fed.front();
@@ -397,7 +399,7 @@ class RunSimulation {
   const std::int64_t num_slots_;
   SimulatedLinks links_;
   std::vector<SimulatedGpu> gpus_;
-  std::vector<char> may_move_;  // by GPU: false while nothing has happened since it could do nothing
+  std::vector<char> may_move_;  // by GPU: false if it could do nothing and nothing has happened since
   std::priority_queue<TimedEvent, std::vector<TimedEvent>, std::greater<>> events_;
   std::int64_t num_events_ = 0;
   double now_ = 0;
@@ -406,11 +408,11 @@ class RunSimulation {
   // Slots.
   std::int64_t num_dispatched_ = 0;
   std::int64_t num_committed_ = 0;
-  std::vector<int> outstanding_;                // by GPU: dispatched, not committed
-  std::vector<double> made_;                    // by slot and microbatch: when it was computed
-  std::vector<int> num_there_;                  // by slot: microbatches whose outputs are in the store
-  std::vector<int> num_left_;                   // by slot: copies that are not there
-  std::vector<std::int64_t> computed_of_step_;  // slots
+  std::vector<int> outstanding_;                // by GPU: slots dispatched and not committed
+  std::vector<double> made_;                    // by slot and microbatch: the time at which it was computed
+  std::vector<int> num_there_;                  // by slot: number of microbatches whose outputs are in the store
+  std::vector<int> num_left_;                   // by slot: number of downloads that have not arrived
+  std::vector<std::int64_t> computed_of_step_;  // by step: number of slots computed
   std::vector<Weights> weights_;                // by layer
 };
 

@@ -1,8 +1,9 @@
 // scheduler/simulation/run_simulator.h
-// A whole run in virtual time: what each GPU computes, every copy on its link, every update in host memory. It follows
-// the order between processes that workers and coordinator keep (docs/design/protocol.md): two stage buffers, inputs
-// one microbatch ahead, commits and updates in slot order, two rounds in flight. With links that take no time it gives
-// what RoundSimulator gives. Design: docs/design/simulation.md.
+// Simulates a whole run in virtual time: what each GPU computes, every copy on its link, every
+// update in host memory. It follows the order between processes that workers and coordinator keep
+// (docs/design/protocol.md): two stage buffers, inputs one microbatch ahead, commits and updates in
+// slot order, two rounds in flight. With links that take no time its results are those of
+// RoundSimulator. Design: docs/design/simulation.md.
 #pragma once
 
 #include "scheduler/round_schedule.h"
@@ -11,8 +12,8 @@
 
 namespace rp {
 
-// REQUIRES: work.layers is empty or has one element for each layer and the head; the stages are of a plan for the
-// workload.
+// REQUIRES: work.layers is empty or has one element for each layer and the head; the stages belong
+// to a plan for the workload.
 [[nodiscard]] RunResult simulate_run(const RunWork& work, const std::vector<StageWork>& stages,
                                      const RunLength& length = {});
 

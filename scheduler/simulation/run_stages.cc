@@ -21,10 +21,10 @@ class StageReader {
   [[nodiscard]] double bytes(int boundary) const {
     return work_.layers.empty() ? 0 : work_.layers[static_cast<std::size_t>(boundary)].input;
   }
-  // Whether a backward reads it again.
+  // Returns true if a backward stage reads the boundary again.
   [[nodiscard]] bool is_kept(int boundary) const { return kept_.count(boundary) > 0; }
 
-  // All but the gradient.
+  // Returns all reads of a stage except the gradient.
   [[nodiscard]] std::vector<StageRead> inputs(const StageWork& stage) const {
     std::vector<StageRead> reads;
     for (int layer = stage.layers.first; layer < end_of_inputs(stage); ++layer) {
@@ -36,7 +36,7 @@ class StageReader {
   }
 
  private:
-  // The layers before it read an input of their own.
+  // Layers of the stage before the returned one read an input from the host store.
   [[nodiscard]] int end_of_inputs(const StageWork& stage) const {
     const bool by_layer = stage.kind == TaskKind::kBackward && work_.workload.recompute == RecomputeGrain::kLayer;
     return by_layer ? stage.layers.end : stage.layers.first + 1;
@@ -67,7 +67,7 @@ std::vector<RunStage> run_stages(const RunWork& work, const std::vector<StageWor
       for (int boundary = layers.first + 1; boundary <= layers.end; ++boundary) {
         if (boundary == layers.end || reader.is_kept(boundary)) made.output_bytes += reader.bytes(boundary);
       }
-      // The batch itself is not counted: who wrote it keeps it.
+      // The batch itself is not counted, since the process that wrote it keeps it.
     } else {
       for (int layer = layers.end; layer-- > layers.first;) {
         if (is_trained(work, layer)) made.trained_layers.push_back(layer);

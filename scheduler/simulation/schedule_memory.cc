@@ -10,7 +10,7 @@ namespace rp {
 
 namespace {
 
-// What came and went, in any order.
+// Collects changes of memory in any order.
 class Changes {
  public:
   void add(double from, double to, double bytes) {
@@ -21,7 +21,7 @@ class Changes {
   void add(double time, double bytes) { changes_.push_back({time, bytes}); }
 
   [[nodiscard]] std::vector<MemorySample> samples() && {
-    // What goes makes room for what comes at the same moment.
+    // At the same time, memory is freed before it is taken.
     std::sort(changes_.begin(), changes_.end(), [](const MemorySample& a, const MemorySample& b) {
       return a.time != b.time ? a.time < b.time : a.bytes < b.bytes;
     });
@@ -39,11 +39,11 @@ class Changes {
   std::vector<MemorySample> changes_;
 };
 
-// What a microbatch needs of a stage that is bound to a GPU.
+// The needs of a stage that is bound to a GPU; all except the weights are for one microbatch.
 struct BoundStage {
   double weights = 0;
   double kept = 0;   // from its forward to its backward
-  double saved = 0;  // besides, while its backward runs
+  double saved = 0;  // in addition, while its backward runs
 };
 
 BoundStage bound_stage(const LayerRange& range, const std::vector<LayerFootprint>& layers, bool splits_backward) {
@@ -61,7 +61,7 @@ BoundStage bound_stage(const LayerRange& range, const std::vector<LayerFootprint
     sum += layer.saved;
   }
   stage.kept += head;
-  // The head's own is there already, and is given back before the layers are recomputed.
+  // The head's part is there already, and is freed before the layers are recomputed.
   stage.saved = splits_backward ? sum : std::max(largest, head) - head;
   return stage;
 }
@@ -72,23 +72,23 @@ double of_layers(const LayerRange& range, const std::vector<LayerFootprint>& lay
   return sum;
 }
 
-// What RoundPipe has on one GPU.
+// Returns what one GPU holds under RoundPipe's schedule.
 std::vector<MemorySample> round_gpu(const TaskGraph& graph, const Timeline& timeline, const std::vector<int>& order,
                                     int round_microbatches, const std::vector<RunStage>& stages,
                                     const std::vector<LayerFootprint>& layers) {
   Changes changes;
-  double last_start = 0, free = 0;           // of the task before: its beginning and its end
-  double before_last_end = 0, last_end = 0;  // of the slots before
+  double last_start = 0, free = 0;           // of the previous task: its beginning and its end
+  double before_last_end = 0, last_end = 0;  // of the two previous slots
   for (std::size_t i = 0; i < order.size(); ++i) {
     const auto number = static_cast<std::size_t>(order[i]);
     const SimulatedTask& task = graph.tasks[number];
     const RunStage& stage = stages[static_cast<std::size_t>(task.stage)];
-    // A task that waits for nothing may begin before that by rounding.
+    // By rounding, a task that waits for nothing may begin slightly before `free`.
     const double start = std::max(timeline.start[number], free), end = timeline.end[number];
     const double made = task.input < 0 ? 0 : timeline.end[static_cast<std::size_t>(task.input)];
     const double there = std::min(std::max(last_start, made), end);
     for (std::size_t read = 0; read < stage.reads.size(); ++read) {
-      // What a recompute reads was made in its forward, long ago.
+      // The inputs of a recompute were produced in the forward pass, long ago.
       const bool is_of_recompute = stage.is_backward() && read < stage.num_inputs();
       changes.add(is_of_recompute ? last_start : there, end, stage.reads[read].bytes);
     }

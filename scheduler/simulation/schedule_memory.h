@@ -1,5 +1,6 @@
 // scheduler/simulation/schedule_memory.h
-// How much memory a schedule needs over time, from what its layers need and when its tasks run. Amounts in bytes.
+// Computes how much memory a schedule needs over time, from the needs of its layers and the times
+// of its tasks. Amounts in bytes.
 #pragma once
 
 #include <vector>
@@ -11,15 +12,15 @@
 
 namespace rp {
 
-// Of a layer, or the head.
+// The needs of one layer, or of the head.
 struct LayerFootprint {
-  double weights = 0;     // all that stays on its GPU where stages are bound to one
-  double upload = 0;      // RoundPipe: what a GPU has of it while it has its stage
+  double weights = 0;     // bound schedules: all that stays on the layer's GPU
+  double upload = 0;      // RoundPipe: on a GPU while it holds the layer's stage
   double activation = 0;  // its input, of one microbatch
   double saved = 0;       // of one microbatch, while its backward runs
 };
 
-// From `time` to the next sample's.
+// The memory in use from `time` to the time of the next sample.
 struct MemorySample {
   double time = 0;  // ms
   double bytes = 0;
@@ -27,24 +28,37 @@ struct MemorySample {
 
 struct ScheduleMemory {
   std::vector<std::vector<MemorySample>> gpus;
-  std::vector<MemorySample> host{};  // activations; of RoundPipe only
+  std::vector<MemorySample> host{};  // activations; RoundPipe only
 };
 
 [[nodiscard]] double peak_bytes(const std::vector<MemorySample>& samples);
 
-// Stages bound to GPUs, `stages` their layers, the last one with the head. A GPU has the weights of its stages; the
-// inputs of a stage's layers from the beginning of a microbatch's forward to the end of its backward; and, while a
-// backward runs, what its largest layer needs, since layers are recomputed one after the other. The head is not
-// recomputed: what its backward needs stays from its forward on. Where weight gradients are tasks of their own, what
-// the backward of all layers needs stays until their end. `layers`: one for each and the head, which is the last one.
+// Returns the memory of a schedule that binds stages to GPUs. `stages`: their layers; the last
+// stage has the head. `layers`: one element for each layer, and the head last. A GPU holds:
+//
+// - the weights of its stages;
+// - the inputs of a stage's layers, from the beginning of a microbatch's forward to the end of its
+//   backward;
+// - while a backward runs, what its largest layer needs, since layers are recomputed one after the
+//   other.
+//
+// The head is not recomputed: what its backward needs is kept from its forward on. If weight
+// gradients are separate tasks, what the backward of all layers needs is kept until their end.
 [[nodiscard]] ScheduleMemory bound_memory(const TaskGraph& graph, const Timeline& timeline,
                                           const std::vector<LayerRange>& stages,
                                           const std::vector<LayerFootprint>& layers);
 
-// RoundPipe, of round_schedule() or chained_schedule(). A GPU has two stages: the present one and the next, from the
-// end of the one before the present one on. Of microbatches it has the inputs of two, the outputs of the present one
-// and, for a hop, of the last one, and in backward and fused stages what the backward of all the stage's layers needs.
-// The host has what lies between stages until the last stage that reads it is over, the batch not counted.
+// Returns the memory of RoundPipe, for the graph of round_schedule() or chained_schedule(). A GPU
+// holds:
+//
+// - two stages: the present one and the next one, which comes when the stage before the present one
+//   ends;
+// - the inputs of two microbatches;
+// - the outputs of the present microbatch and, for a hop, of the last one;
+// - in backward and fused stages, what the backward of all the stage's layers needs.
+//
+// The host holds the data between stages until the last stage that reads it has ended. The batch is
+// not counted.
 [[nodiscard]] ScheduleMemory round_memory(const TaskGraph& graph, const Timeline& timeline, const Workload& workload,
                                           const std::vector<StageWork>& stages,
                                           const std::vector<LayerFootprint>& layers);

@@ -1,5 +1,6 @@
 // scheduler/simulation/simulated_gpu.h
-// Where a worker is in a simulated run: its four threads, as worker/worker.h has them, and what they hand on.
+// SimulatedGpu: how far a worker is in a simulated run. It has the state of the four threads of
+// worker/worker.h, and what they pass to each other.
 #pragma once
 
 #include <cstddef>
@@ -14,10 +15,10 @@ namespace rp {
 struct LayerGradient {
   std::int64_t slot = 0;
   int layer = 0;
-  bool is_last = false;  // of its task
+  bool is_last = false;  // the last one of its task
 };
 
-// Where the threads of a worker are. Tasks are counted on the GPU, microbatches over all its tasks.
+// The positions of a worker's threads. Tasks are counted by GPU, microbatches over all its tasks.
 struct SimulatedGpu {
   // Stage runner.
   std::int64_t task = 0;
@@ -31,18 +32,18 @@ struct SimulatedGpu {
   int free_gradient_buffers = kGradientBuffers;
   // WeightUploader.
   std::int64_t fed_task = 0;
-  int fed_layer = -1;              // the next one; -1: the task has no stage buffer yet
-  Missing feeding;                 // what its weights waited for so far
-  std::deque<Missing> fed;         // likewise, of tasks whose weights are on their way
-  std::int64_t weights_there = 0;  // tasks
+  int fed_layer = -1;              // the next layer; -1: the task has no stage buffer yet
+  Missing feeding;                 // what the weights of fed_task have waited for so far
+  std::deque<Missing> fed;         // what the weights waited for of each task whose upload is under way
+  std::int64_t weights_there = 0;  // number of tasks
   // InputUploader.
   std::int64_t fetch_task = 0;
   int fetch_microbatch = 0;    // of the task
-  std::size_t fetch_read = 0;  // of the microbatch
+  std::size_t fetch_read = 0;  // index into the reads of the microbatch
   std::int64_t num_fetched = 0;
-  std::int64_t recomputable = 0;  // microbatches with all but the gradient
+  std::int64_t recomputable = 0;  // number of microbatches whose inputs except the gradient are there
   std::int64_t complete = 0;
-  // GradientDownloader: gradients whose places in the store are not free yet.
+  // GradientDownloader: gradients whose buffers in the store are not free yet.
   std::deque<LayerGradient> gradients;
   Missing missing;
 };

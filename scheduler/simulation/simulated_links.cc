@@ -57,7 +57,8 @@ void SimulatedLinks::start_update(double bytes) {
   update_bytes_ = bytes;
 }
 
-// Somebody behind the same root waits for a copy.
+// Returns true if an urgent copy runs or waits in the same direction on another GPU at the same
+// root.
 bool SimulatedLinks::bulk_waits(std::size_t queue) const {
   const auto per_root = static_cast<std::size_t>(machine_.gpus_per_root);
   if (per_root == 1 || !policy_.roots_yield) return false;

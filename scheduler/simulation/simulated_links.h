@@ -1,6 +1,7 @@
 // scheduler/simulation/simulated_links.h
-// Everything that moves bytes on a machine in a simulated run: both directions of each GPU's link, and one update at a
-// time in host memory, with shared roots and memory shared fairly. Virtual time, ms.
+// SimulatedLinks: everything that moves bytes on a machine in a simulated run. That is both
+// directions of each GPU's link, and one update at a time in host memory; PCIe roots and host
+// memory are shared fairly. Virtual time, in ms.
 #pragma once
 
 #include <deque>
@@ -21,17 +22,18 @@ class SimulatedLinks {
   void start_update(double bytes);
   [[nodiscard]] bool is_updating() const { return is_updating_; }
 
-  // Starts what can start at `now`. Returns when the next copy or update ends or pauses.
+  // Starts what can start at `now`. Returns the time at which the next copy or update ends or is
+  // interrupted.
   [[nodiscard]] double next_event(double now);
 
   struct End {
     int gpu = 0;
     CopyQueue::Stopped copy;
   };
-  // Goes from the moment of the last next_event() to `now`, which is not behind what that returned. Copies that ended
-  // or paused, until the next call.
+  // Advances from the time of the last next_event() to `now`, which is not later than the time that
+  // call returned. Returns the copies that ended or were interrupted; valid until the next call.
   const std::vector<End>& advance(double now);
-  // Whether the update ended with the last advance().
+  // True if the update ended in the last advance().
   [[nodiscard]] bool update_has_ended() const { return update_has_ended_; }
 
  private:
@@ -48,8 +50,8 @@ class SimulatedLinks {
   const int num_roots_;
   std::vector<CopyQueue> queues_;  // by GPU: upload, download
   FairShare share_;
-  bool is_shared_;       // any resource can be too narrow
-  bool changed_ = true;  // what runs, since share_rates()
+  bool is_shared_;       // some resource has a limited capacity
+  bool changed_ = true;  // true if the set of running copies and updates has changed since share_rates()
   bool is_updating_ = false;
   bool update_has_ended_ = false;
   double update_bytes_ = 0;

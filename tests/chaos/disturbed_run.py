@@ -1,4 +1,5 @@
-"""One run of a program under rp-launch, or alone, with one failing system call: what it wrote, how it ended, what it left.
+"""Runs a program under rp-launch, or alone, with one failing system call. Returns its output, how it ended, and what
+it left behind.
 
 The library for LD_PRELOAD is failing_calls.cc. docs/design/chaos.md."""
 
@@ -11,15 +12,15 @@ from pathlib import Path
 
 FAULTS = ("ENOSPC", "EIO", "EINTR", "EMFILE", "EAGAIN", "short")
 WRITES = ("write", "pwrite", "writev")  # the calls that may be short
-OTHERS = ("libhwloc", "libc10", "libgomp")  # libraries whose own calls are not ours to check
+OTHERS = ("libhwloc", "libc10", "libgomp")  # libraries whose own calls are not tested
 TORCH = "libtorch_cpu"
-FILE_SYSTEM = ("libstdc++", TORCH)  # where std::filesystem is: LibTorch brings a second one
-END_S = 1.0  # within which nothing of a run may be left
+FILE_SYSTEM = ("libstdc++", TORCH)  # libraries that contain std::filesystem: LibTorch has a copy of its own
+END_S = 1.0  # time after the end of a run, after which nothing of it may be left
 
 
 @dataclasses.dataclass(frozen=True)
 class Fault:
-    """The `index`-th call (from 1) of one kind in one process fails, and the `times` - 1 after it."""
+    """In one process, the `index`-th call (from 1) of one kind fails, and so do the `times` - 1 calls after it."""
     process: str
     call: str
     index: int
@@ -46,13 +47,14 @@ class Call:
 
 
     def is_of_torch_kernel(self) -> bool:
-        """LibTorch's kernels map memory for the code that they make; what happens when they get none is not ours."""
+        """True for calls with which LibTorch's kernels map memory for generated code. Their handling of a failure is
+        not tested."""
         return self.call == "mmap" and self.caller.startswith(TORCH)
 
 
 @dataclasses.dataclass
 class Outcome:
-    code: int | None  # None: it had not ended by its deadline and was killed
+    code: int | None  # None: the run had not ended by its deadline and was killed
     out: str
     err: str
     seconds: float
@@ -60,7 +62,8 @@ class Outcome:
     left: list[str]  # processes, shared memory, temporary files
 
     def failed_in_removal(self) -> bool:
-        """Whether the call that failed was to remove something: std::filesystem opens directories for that."""
+        """True if the failed call was part of removing a file or directory. std::filesystem opens directories in order
+        to remove them."""
         call = self.failed_call()
         return call is not None and (call.call == "unlink" or call.call == "open" and call.caller.startswith(FILE_SYSTEM))
 
@@ -78,7 +81,8 @@ def calls_of(log: Path) -> list[Call]:
 
 
 def processes_of(mark: str) -> list[int]:
-    """Pids whose environment holds the mark, except zombies, which wait for their parent."""
+    """Returns the pids of processes whose environment contains the mark, except zombies, which wait for their
+    parent."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -94,7 +98,7 @@ def shared_memory() -> set[str]:
 
 
 def what_is_left(mark: str, temporary: Path, present_before: set[str]) -> list[str]:
-    """What is still there after END_S. Runs beside this one have names in /dev/shm for a moment only."""
+    """Returns what is left after END_S. Concurrent runs have names in /dev/shm only for a moment."""
     end = time.monotonic() + END_S
     memory = shared_memory() - present_before
     while ((processes := processes_of(mark)) or memory) and time.monotonic() < end:
@@ -107,7 +111,8 @@ def what_is_left(mark: str, temporary: Path, present_before: set[str]) -> list[s
 
 
 def run(command: list[str], directory: Path, library: Path | None, fault: Fault | None, deadline_s: float) -> Outcome:
-    """Runs to the end. `directory`: of this run alone, for its log and its TMPDIR. Without `library` no call is counted."""
+    """Runs the command to its end. `directory`: used by this run only, for its log and its TMPDIR. Without `library`
+    no call is counted."""
     log, temporary = directory / "calls.log", directory / "tmp"
     log.unlink(missing_ok=True)
     temporary.mkdir(exist_ok=True)
@@ -132,15 +137,15 @@ def run(command: list[str], directory: Path, library: Path | None, fault: Fault 
 
 def can_fail_by(call: Call, fault: str) -> bool:
     if call.call == "pthread_create":
-        return fault == "EAGAIN"  # all that it ever gives
+        return fault == "EAGAIN"  # its only documented error
     if call.path == "anon_inode:[eventfd]":
-        return fault == "EINTR"  # likewise, where nobody has filled the counter
+        return fault == "EINTR"  # the only possible error as long as the counter is not full
     return fault != "short" or call.call in WRITES
 
 
 def faults_of(calls: list[Call], kinds: tuple = FAULTS) -> list[Fault]:
-    """Every way in which every call of an undisturbed run can fail, except those of libraries that are not ours. Of hwloc, which opens
-    hundreds of files in /sys to learn what cores there are, the first call stands for all."""
+    """Returns every fault of every call of an undisturbed run, except calls of libraries that are not tested. hwloc
+    opens hundreds of files in /sys to find the cores; only its first call is included."""
     first_of_hwloc = next((call for call in calls if call.caller.startswith("libhwloc")), None)
     ours = [call for call in calls if call == first_of_hwloc or
             not (call.caller.startswith(OTHERS) or call.is_of_torch_kernel())]

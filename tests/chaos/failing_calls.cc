@@ -1,17 +1,19 @@
-// A library for LD_PRELOAD that counts the system calls of a program as it makes them through the C library, and fails
-// one of them. docs/design/chaos.md says how to use it, and what it cannot see.
+// A library for LD_PRELOAD. It counts the system calls that a program makes through the C library,
+// and lets one of them fail. docs/design/chaos.md describes its use, and which calls it does not
+// see.
 //
 // Settings, as environment variables:
-//   CHAOS_LOG      file to which each counted call adds a line: pid, process, call, index, fault, caller, path (by
-//   tabs) CHAOS_PROCESS  the process in which a call fails: launcher, coordinator, worker0, worker1, ..., or child
-//   (between a fork and
-//                  the exec after it, and forked children that execute nothing)
+//   CHAOS_LOG      a file. Each counted call appends a line to it: pid, process, call, index,
+//                  fault, caller, path, separated by tabs.
+//   CHAOS_PROCESS  the process in which a call fails: launcher, coordinator, worker0, worker1, ...,
+//                  or child (between a fork and the exec after it, and forked children that do
+//                  not call exec)
 //   CHAOS_CALL     the call that fails, by the names in kCallNames
-//   CHAOS_INDEX    which of its calls fails, from 1, counted by process
-//   CHAOS_TIMES    how many calls fail from that one on; without it: one
-//   CHAOS_FAULT    ENOSPC, EIO, EINTR, EMFILE, EAGAIN, short (writes only: half of the bytes are taken), or slow (the
-//   call is made
-//                  50 ms later)
+//   CHAOS_INDEX    the index of the failing call among calls of that name, from 1, counted by
+//                  process
+//   CHAOS_TIMES    the number of consecutive calls that fail, starting with that one; default: 1
+//   CHAOS_FAULT    ENOSPC, EIO, EINTR, EMFILE, EAGAIN, short (for writes only: half of the bytes
+//                  are written), or slow (the call is made 50 ms later)
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -81,20 +83,20 @@ constexpr std::array kFaults = {FaultName{"ENOSPC", ENOSPC}, FaultName{"EIO", EI
                                 FaultName{"EMFILE", EMFILE}, FaultName{"EAGAIN", EAGAIN}, FaultName{"short", kShort},
                                 FaultName{"slow", kSlow}};
 
-// What this process is to do. Read at its first counted call, which may come before any constructor ran; never changed
-// later but in forked children.
+// The settings of this process. They are read at its first counted call, which may come before any
+// constructor has run, and change later only in forked children.
 struct Settings {
   std::array<char, 32> process{};
   const char* log = nullptr;
-  int call = -1;  // none fails
+  int call = -1;  // index in kCallNames; -1: no call fails
   long first = 0;
   long times = 1;
   int fault = kNone;
-  bool is_chosen = false;  // this process is the one that has a call fail
+  bool is_chosen = false;  // this is the process in which a call fails
 };
 
 Settings g_settings;
-std::atomic<int> g_ready{0};  // 1: somebody reads the settings; 2: they are read
+std::atomic<int> g_ready{0};  // 1: a thread is reading the settings; 2: they have been read
 std::array<std::atomic<long>, kNumCalls> g_counts{};
 
 [[noreturn]] void refuse(const char* variable) {
@@ -102,7 +104,7 @@ std::array<std::atomic<long>, kNumCalls> g_counts{};
   _exit(99);
 }
 
-// A copy: the program may change its environment.
+// Returns a copy, because the program may change its environment.
 const char* copy_of_variable(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? nullptr : strdup(value);
@@ -154,10 +156,10 @@ const Settings& settings() {
   return g_settings;
 }
 
-// Before main() takes the variables that tell processes apart out of its environment.
+// Runs before main() removes the variables that identify the process from its environment.
 [[gnu::constructor]] void read_settings() { (void)settings(); }
 
-// In a child that was forked: its calls are not its parent's.
+// Runs in a forked child, whose calls are counted separately from its parent's.
 void become_child() {
   std::snprintf(g_settings.process.data(), g_settings.process.size(), "child");
   choose(g_settings);
@@ -171,7 +173,7 @@ const char* name_of_fault(int fault) {
   return "-";
 }
 
-// By system calls that are not counted, and without a descriptor that stays open.
+// Uses system calls that are not counted, and keeps no descriptor open.
 void log_call(int call, long index, int fault, const char* path, int fd, const void* caller) {
   std::array<char, 512> file{};
   if (path == nullptr && fd >= 0) {
@@ -198,7 +200,8 @@ void log_call(int call, long index, int fault, const char* path, int fd, const v
   (void)syscall(SYS_close, log);
 }
 
-// Counts a call and says how it fails: an errno, kShort or kNone. A slow one takes its time here. Leaves errno alone.
+// Counts a call and returns how it fails: an errno, kShort or kNone. Waits here if the call is to
+// be slow. Leaves errno unchanged.
 int count(Call call, const char* path, int fd, const void* caller) {
   const int before = errno;
   const Settings& set = settings();
@@ -214,7 +217,8 @@ int count(Call call, const char* path, int fd, const void* caller) {
   return fault == kSlow ? kNone : fault;
 }
 
-// As count(), for calls that return -1 and set errno; true if this one is to do so. None of them can be short.
+// Like count(), for calls that return -1 and set errno. Returns true if this call is to do so.
+// These calls cannot be short.
 bool fails(Call call, const char* path, int fd, const void* caller) {
   const int fault = count(call, path, fd, caller);
   if (fault == kNone || fault == kShort) return false;
@@ -222,7 +226,7 @@ bool fails(Call call, const char* path, int fd, const void* caller) {
   return true;
 }
 
-// Of a write of `bytes`.
+// Returns the number of bytes that a short write of `bytes` writes.
 std::size_t half_of(std::size_t bytes) { return bytes > 1 ? bytes / 2 : bytes; }
 
 template <typename Function>
@@ -234,21 +238,21 @@ Function* find_next(std::atomic<void*>& slot, const char* name) {
 
 }  // namespace
 
-// The C library's own function.
+// The function of the C library itself.
 #define NEXT(name)                                   \
   ([]() -> decltype(&::name) {                       \
     static std::atomic<void*> slot{nullptr};         \
     return find_next<decltype(::name)>(slot, #name); \
   }())
 #define CALLER __builtin_return_address(0)
-// Wrappers of calls that return -1: of one that names a path, of one that takes a descriptor, of others.
+// For wrappers of calls that return -1: calls with a path, calls with a descriptor, and others.
 #define FAIL_BY_PATH(call, path) \
   if (fails(call, path, -1, CALLER)) return -1
 #define FAIL_BY_FD(call, fd) \
   if (fails(call, nullptr, fd, CALLER)) return -1
 #define FAIL(call) \
   if (fails(call, "", -1, CALLER)) return -1
-// With the third argument of open(), where there is one.
+// Declares `mode`, the third argument of open(), which exists only with some flags.
 #define OPEN_MODE(flags)                                                                 \
   va_list list;                                                                          \
   va_start(list, flags);                                                                 \
@@ -338,7 +342,7 @@ int dup3(int fd, int to, int flags) noexcept {
   FAIL_BY_FD(kDup, fd);
   return NEXT(dup3)(fd, to, flags);
 }
-// Only those that make a descriptor are counted.
+// Only commands that create a descriptor are counted.
 int fcntl(int fd, int command, ...) {
   va_list list;
   va_start(list, command);
@@ -362,7 +366,8 @@ pid_t fork() noexcept {
   if (pid == 0) become_child();
   return pid;
 }
-// A function cannot return twice from a real one; a fork is a slower vfork.
+// A wrapper cannot return twice after a real vfork, so it uses fork, which has the same effect but
+// is slower.
 pid_t vfork() noexcept { return fork(); }
 int posix_spawn(pid_t* pid, const char* path, const posix_spawn_file_actions_t* actions,
                 const posix_spawnattr_t* attributes, char* const* arguments, char* const* environment) {
@@ -473,7 +478,7 @@ int shm_open(const char* name, int flags, mode_t mode) {
   FAIL_BY_PATH(kShm, name);
   return NEXT(shm_open)(name, flags, mode);
 }
-// Of the calls that programs make by number only this one is counted.
+// Of the calls that programs make by number, only SYS_pidfd_open is counted.
 long syscall(long number, ...) noexcept {
   std::array<long, 6> a{};
   va_list list;

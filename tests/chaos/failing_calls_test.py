@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""System calls that fail, one a run: the run has the same bits, or ends with a documented code and one message and can be run again."""
+"""Runs in which one system call fails: the run has the same bits, or ends with a documented code and one message and
+can be repeated."""
 
 import os
 import re
@@ -12,31 +13,33 @@ from scenarios import SCENARIOS
 from sweep import LIBRARY, Sweep, line_that_repeats, selection, sweep
 
 SEED = int(os.environ.get("RP_CHAOS_SEED", "18"))
-# Of each scenario: which processes' calls fail (toy_program is no product), and how many runs scripts/test.sh makes.
+# For each scenario: the processes whose calls fail (toy_program itself is not part of the product),
+# and the number of runs in scripts/test.sh.
 ALL = ("launcher", "child", "coordinator", "worker0")
 PROCESSES = {"toy": ("launcher", "child"), "saving": ALL, "train": ALL, "resume": ALL}
 RUNS = {"toy": 30, "saving": 60, "train": 2, "resume": 1}
 
-# Cases that ended in another way before: scenario, process, call, its path, fault, exit code, and which of such calls if not the last.
+# Cases that once ended wrongly: scenario, process, call, its path, fault, expected exit code, and
+# the index among such calls if it is not the last. Comments describe the former behaviour.
 ONCE_WRONG = (
-    ("toy", "launcher", "signalfd", "", "EMFILE", 69),  # went on, and no signal could end it
-    ("toy", "launcher", "socketpair", "", "EMFILE", 69),  # 125, to be reported
+    ("toy", "launcher", "signalfd", "", "EMFILE", 69),  # continued, and no signal could end it
+    ("toy", "launcher", "socketpair", "", "EMFILE", 69),  # 125 with a request to report it
     ("toy", "launcher", "fallocate", "fault-board", "EINTR", 0),
     ("toy", "launcher", "open", "/dev/null", "EMFILE", 69),  # workers read the launcher's stdin
-    ("saving", "launcher", "open", r"checkpoint-1\.partial-\w+$", "EMFILE", 74, 0),  # the first, to lock it: left the directory
+    ("saving", "launcher", "open", r"checkpoint-1\.partial-\w+$", "EMFILE", 74, 0),  # the first, for the lock: left the directory
     ("saving", "launcher", "open", r"final\.partial-\w+$", "EINTR", 0),
     ("saving", "launcher", "open", "model.safetensors", "EINTR", 0),
     ("saving", "launcher", "fsync", "model.safetensors", "EINTR", 0),
     ("saving", "launcher", "fsync", "output$", "EINTR", 0),
     ("train", "worker0", "pthread_create", "", "EAGAIN", 69),  # 134
-    ("train", "coordinator", "open", "model/tokenizer.json", "EIO", 64),  # 0, and the trained model lacked its tokenizer
+    ("train", "coordinator", "open", "model/tokenizer.json", "EIO", 64),  # 0, but the trained model lacked its tokenizer
     ("resume", "coordinator", "open", r"checkpoint-2/state\.json", "EMFILE", 69),  # the checkpoint was set aside as damaged
     ("resume", "coordinator", "dup", "", "EMFILE", 69),  # 125: a descriptor -1 was sent
 )
 
 
 class LibraryTest(unittest.TestCase):
-    """The library itself, under a shell command."""
+    """Tests the library itself with shell commands."""
 
     def setUp(self):
         directory = tempfile.TemporaryDirectory(prefix="rp-chaos-")
@@ -79,7 +82,7 @@ class LibraryTest(unittest.TestCase):
 
 
 class SweepTest(unittest.TestCase):
-    """Each scenario runs undisturbed once, for all tests of a class."""
+    """Runs each scenario once without a fault, for all tests of a class."""
 
     @classmethod
     def setUpClass(cls):

@@ -1,6 +1,6 @@
-// A training program that forks a process in the middle of its run, which ends in the way that the argument names: it
-// returns from main()
-// ("return"), throws out of it ("throw"), crashes ("crash") or calls _exit() ("leave"). Prints its losses.
+// A training program that forks a child in the middle of its run. The argument selects how the
+// child ends: it returns from main() ("return"), throws out of main() ("throw"), crashes ("crash")
+// or calls _exit() ("leave"). Prints its losses.
 #include <roundpipe/roundpipe.h>
 #include <signal.h>
 #include <sys/wait.h>

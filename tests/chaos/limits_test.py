@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Runs under limits of the system and with what users do by mistake: each its documented code, one message that says what to do, nothing
-left, and the same command ends well once the limit is gone."""
+"""Runs under limits of the system and with common mistakes of users. Each ends with its documented code and one
+message with a remedy, leaves nothing behind, and the same command succeeds once the limit is gone."""
 
 import os
 import pwd
@@ -37,7 +37,7 @@ class LimitsTest(unittest.TestCase):
         return outcome
 
     def limited(self, options: str, command: list[str]) -> Outcome:
-        """Under `ulimit OPTIONS`."""
+        """Runs the command under `ulimit OPTIONS`."""
         return self.disturbed(["bash", "-c", f'ulimit {options} && exec "$@"', "bash", *command])
 
     def assert_refused(self, outcome: Outcome, codes: tuple, remedy: str):
@@ -46,14 +46,14 @@ class LimitsTest(unittest.TestCase):
         self.assertIn(remedy, outcome.err)
 
     def assert_runs_again(self, first: Outcome, workers: int):
-        """Without the limit; nothing that was saved is lost."""
+        """Runs again without the limit, and checks that no saved data is lost."""
         second = self.disturbed([*self.command(workers), "--resume", "auto"])
         self.assertEqual(second.code, 0, second.err)
         self.assertEqual(SCENARIOS["train"].complaints_of_again(first, second, self.directory), [])
 
 
 class DescriptorsTest(LimitsTest):
-    """`ulimit -n`."""
+    """Limits on descriptors: `ulimit -n`."""
 
     def test_a_launcher_with_few_descriptors_says_which_limit_to_raise(self):
         for limit in (12, 20):
@@ -64,7 +64,7 @@ class DescriptorsTest(LimitsTest):
         self.assert_runs_again(outcome, 4)
 
     def test_every_limit_up_to_the_one_that_is_enough(self):
-        """Without LibTorch, so that every limit has its turn."""
+        """Uses a program without LibTorch, which is fast enough to try every limit."""
         for limit in range(5, 64):
             with self.subTest(limit):
                 outcome = self.limited(f"-n {limit}", [str(PROGRAMS / "rp-launch"), "--workers", "4", str(TESTS / "toy_program"), "exit", "0"])
@@ -75,7 +75,8 @@ class DescriptorsTest(LimitsTest):
 
 
 class ProcessesTest(LimitsTest):
-    """`ulimit -u`. It does not count for root, so these runs are another user's; and where that cannot be, calls fail."""
+    """Limits on processes: `ulimit -u`. It does not apply to root, so these runs belong to another user. If that is
+    impossible, calls fail."""
 
     def test_another_user_with_few_processes(self):
         words = ["setpriv", f"--reuid={NOBODY}", "--regid=nogroup", "--clear-groups"]
@@ -99,7 +100,7 @@ class ProcessesTest(LimitsTest):
 
 
 class FileSizeTest(LimitsTest):
-    """`ulimit -f`, in KiB, which counts for shared memory, too."""
+    """Limits on file sizes: `ulimit -f`, in KiB, which applies to shared memory, too."""
 
     def test_activations_that_outgrow_it(self):
         words = self.command(2)
@@ -121,7 +122,7 @@ class FileSizeTest(LimitsTest):
 
 
 class ForkedChildTest(LimitsTest):
-    """What a process that the program forked does at its end does nothing to the run."""
+    """The end of a process that the program has forked does not affect the run."""
 
     def losses(self, end: str) -> tuple[list[str], Outcome]:
         outcome = self.disturbed([str(PROGRAMS / "rp-launch"), "--workers", "2", str(TESTS / "forking_program"), end])
@@ -141,7 +142,7 @@ class ForkedChildTest(LimitsTest):
 
 
 class MetricsTest(LimitsTest):
-    """A metrics.jsonl that was damaged since."""
+    """A metrics.jsonl that was damaged after the run."""
 
     def test_the_run_goes_on_from_its_checkpoint_or_says_what_to_do_for_that(self):
         whole = self.disturbed(self.command(1))

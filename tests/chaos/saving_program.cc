@@ -1,6 +1,6 @@
-// Does with files what a run of `train` does, in milliseconds: a checkpoint after each of three steps of which two are
-// kept, the trained model, a small file that is replaced. Run again it goes on from the newest checkpoint. Usage:
-// saving_program OUTPUT
+// Does the same file operations as a run of `train`, in milliseconds: after each of three steps it
+// writes a checkpoint, of which two are kept; then it writes the trained model and replaces a small
+// file. If it is run again, it continues from the newest checkpoint. Usage: saving_program OUTPUT
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -36,7 +36,8 @@ void delete_old_checkpoints(const rp::RunDirectory& run) {
 }
 
 void save_checkpoint(const rp::RunDirectory& run, std::int64_t step) {
-  rp::set_direct_writes_from(step == 2 ? 1 : UINT64_MAX);  // one as those of models of a real size are
+  rp::set_direct_writes_from(step == 2 ? 1
+                                       : UINT64_MAX);  // one checkpoint uses direct writes, as those of large models do
   rp::OutputDirectory::make(run.checkpoint(step), rp::ChecksumKind::kXxh128, [&](const rp::OutputDirectory& directory) {
     write_tensors(directory, "state.safetensors", step);
     directory.write_file("state.json", rp::cat("{\"step\": ", step, "}\n"));

@@ -1,4 +1,5 @@
-"""The runs that are disturbed, and what each must come to: the same bits at once or when it is run again."""
+"""Defines the runs that are disturbed, and the required result of each: the same bits, at once or when it is run
+again."""
 
 import hashlib
 import json
@@ -15,15 +16,16 @@ TESTS = Path(os.environ.get("RP_TEST_PROGRAMS", PROGRAMS.parent / "tests"))  # t
 
 
 class Scenario:
-    """A command in a directory of its own, and the same once more, which must finish what a failure has left."""
+    """A command in its own directory, and the same command again, which must complete what a failure has left
+    unfinished."""
     name = ""
     deadline_s = 60
 
     def prepare(self, work: Path):
-        """Makes what all its runs need, in a directory that outlives them."""
+        """Creates what all its runs need, in a directory that outlives them."""
 
     def set_up(self, directory: Path):
-        """Makes what one run finds in its directory."""
+        """Creates the initial contents of the directory of one run."""
 
     def command(self, directory: Path) -> list[str]:
         raise NotImplementedError
@@ -32,25 +34,26 @@ class Scenario:
         return self.command(directory)
 
     def bits(self, directory: Path) -> dict:
-        """What must be equal to an undisturbed run's. Raises OSError where the run has not got so far."""
+        """Returns the data that must equal that of an undisturbed run. Raises OSError if the run has not produced
+        it."""
         raise NotImplementedError
 
     def half_written(self, directory: Path) -> list[str]:
-        """What lies in the output directory and is no result."""
+        """Returns the names in the output directory that are not results."""
         output = directory / "output"
         return [path.name for path in output.iterdir() if path.name.startswith(".") or "unfinished" in path.name] if output.exists() else []
 
     def complaints(self, first: Outcome, directory: Path) -> list[str]:
-        """What else is wrong with a run, however it ended."""
+        """Returns other problems of a run, however it ended."""
         return []
 
     def complaints_of_again(self, first: Outcome, second: Outcome, directory: Path) -> list[str]:
-        """What is wrong with the second run though it ended well."""
+        """Returns the problems of a second run that ended successfully."""
         return []
 
 
 class Toy(Scenario):
-    """The start and end of a run: rp-launch, a coordinator and two workers without LibTorch."""
+    """Starts and ends a run of rp-launch, a coordinator and two workers, without LibTorch."""
     name = "toy"
     deadline_s = 40
 
@@ -62,7 +65,8 @@ class Toy(Scenario):
 
 
 class Saving(Scenario):
-    """What `train` does with files, without a model: a checkpoint in the place of an older one, metrics, a replaced file."""
+    """Does the file operations of `train` without a model: a checkpoint that replaces an older one, metrics, a
+    replaced file."""
     name = "saving"
     deadline_s = 20
 
@@ -76,7 +80,7 @@ class Saving(Scenario):
 
 
 def make_one_layer_model(sample: Path, model: Path):
-    """The tests' tiny model with its first layer only: every tensor is a write more that can fail."""
+    """Creates the tests' tiny model with its first layer only, because each tensor adds a write that can fail."""
     shutil.copytree(sample, model)
     config = json.loads((sample / "config.json").read_text())
     config["num_hidden_layers"] = 1
@@ -93,11 +97,11 @@ def make_one_layer_model(sample: Path, model: Path):
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     (model / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + tensors)
-    (model / "model.safetensors").chmod(0o644)  # runs of other users read it
+    (model / "model.safetensors").chmod(0o644)  # readable for runs of other users
 
 
 class Train(Scenario):
-    """A whole small run of `train`: start, two steps, a checkpoint after each, the trained model."""
+    """A complete small run of `train`: start, two steps, a checkpoint after each, the trained model."""
     name = "train"
 
     def prepare(self, work: Path):
@@ -128,7 +132,7 @@ class Train(Scenario):
 
 
 class Resume(Train):
-    """A run of `train` that goes on from the second of two checkpoints, for one more step."""
+    """A run of `train` that continues from the second of two checkpoints, for one further step."""
     name = "resume"
 
     def prepare(self, work: Path):
@@ -149,7 +153,8 @@ class Resume(Train):
         return self.command(directory)
 
     def complaints(self, first: Outcome, directory: Path) -> list[str]:
-        # One that cannot be read may be damaged; where files cannot be opened at all, it is not.
+        # A checkpoint that cannot be read may be set aside as damaged, but not if files cannot be
+        # opened at all.
         call = first.failed_call()
         set_aside = [path.name for path in (directory / "output").iterdir() if path.name.startswith("damaged-")]
         return set_aside if set_aside and (call is None or call.fault in ("EMFILE", "EINTR")) else []

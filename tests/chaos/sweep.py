@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Fails every system call of a run in every way, one a run, and says what became of each. docs/design/chaos.md.
+"""Lets every system call of a run fail in every possible way, one per run, and reports the outcomes.
+docs/design/chaos.md.
 
   RP_PROGRAMS=build/release/bin RP_TINY_MODEL=build/release/tests/system/tiny tests/chaos/sweep.py train --jobs 2
 
-Exit code 0 if every run ended as it must. Each that did not is printed with the line that repeats it."""
+Exit code 0 if every run ended as required. Every other run is printed with the command line that repeats it."""
 
 import argparse
 import collections
@@ -24,18 +25,19 @@ from disturbed_run import FAULTS, WRITES, Call, Fault, Outcome, faults_of, run
 from scenarios import SCENARIOS, Scenario, empty
 
 LIBRARY = Path(os.environ.get("RP_FAILING_CALLS", Path(os.environ["RP_PROGRAMS"]).parent / "tests" / "libfailing_calls.so"))
-# Codes with which a run may end because the machine lacks something: docs/exit-codes.md. Not 1, an exception in user code.
+# Codes with which a run may end because the machine lacks something: docs/exit-codes.md. 1, an
+# exception in user code, is not allowed.
 CODES = {69: "resource", 74: "output", 125: "launcher", 126: "cannot execute"}
-# Calls that a signal may interrupt, so that they must be made again; the others never give EINTR.
+# Calls that a signal may interrupt, so they must be repeated. The others never fail with EINTR.
 INTERRUPTED = (*WRITES, "fsync", "fdatasync", "fallocate", "ftruncate", "open", "dup")
-MAX_LINES = 8  # of a message, with what stands below it
+MAX_LINES = 8  # of a message, with the lines below it
 
 
 @dataclasses.dataclass
 class Verdict:
     fault: Fault
     code: int | None
-    failed: Call | None  # None: the run did not come so far
+    failed: Call | None  # None: the run did not reach this call
     complaints: list[str]
     message: str
 
@@ -46,8 +48,9 @@ class Verdict:
 
 
 def messages_of(err: str) -> list[str]:
-    """The lines that say why the run failed. What stands below one belongs to it, as the launcher's report of a worker that has said why.
-    What it loses, and that stdout could not be written while it went on, is told in lines of their own."""
+    """Returns the lines that state why the run failed. The lines below such a line belong to it, for example the
+    launcher's report of a worker that has printed the reason itself. Losses, and an stdout that became unwritable
+    while the run continued, are reported in lines of their own, which are not included."""
     others = ("; the run goes on, and metrics.jsonl", "train: the run ends after step ")
     lines = [line for line in err.splitlines() if re.match(r"\S+: (?!note|warning)", line) and not any(each in line for each in others)]
     is_report = len(lines) == 2 and lines[1].startswith("rp-launch: worker") and "the message above says what is wrong" in err
@@ -55,10 +58,11 @@ def messages_of(err: str) -> list[str]:
 
 
 def complaints_of(fault: Fault, outcome: Outcome) -> list[str]:
-    """What is wrong with a run that did not end well."""
+    """Returns the problems of a run that did not succeed."""
     if outcome.code is None:
         return ["did not end"]
-    # A file that cannot be read is one to correct, unless it is not to blame.
+    # A file that cannot be read may end the run with code 64, unless the error is not the file's
+    # fault.
     reads = fault.call == "open" and fault.fault not in ("EMFILE", "EINTR")
     found = [] if outcome.code in CODES or (reads and outcome.code == 64) else [f"code {outcome.code}"]
     if fault.call in INTERRUPTED and fault.fault in ("EINTR", "short"):
@@ -96,7 +100,8 @@ class Sweep:
         if outcome.code == 0:
             complaints += self.bits_of(directory)
         else:
-            # Calls of several threads have no fixed order: the call with this index may be another one than in the undisturbed run.
+            # The calls of several threads have no fixed order, so the call with this index may
+            # differ from that in the undisturbed run.
             is_ours = failed is None or not failed.is_of_torch_kernel()
             complaints += (complaints_of(fault, outcome) if is_ours else []) + self.complaints_of_again(outcome, directory)
         return Verdict(fault, outcome.code, failed, complaints, outcome.err)
@@ -116,7 +121,7 @@ class Sweep:
 
 
 def selection(faults: list[Fault], seed: int, number: int) -> list[Fault]:
-    """Some of them, of as many calls and kinds as there are."""
+    """Returns `number` of the faults, which cover as many processes and calls as possible."""
     chance = random.Random(seed)
     groups = collections.defaultdict(list)
     for fault in faults:
@@ -130,7 +135,7 @@ def selection(faults: list[Fault], seed: int, number: int) -> list[Fault]:
 
 
 def table(verdicts: list[Verdict]) -> str:
-    """Of each call and fault: how many runs ended how."""
+    """Returns a table with the number of runs by outcome, for each call and fault."""
     rows = collections.defaultdict(collections.Counter)
     for verdict in verdicts:
         rows[verdict.fault.call, verdict.fault.fault][verdict.kind() if verdict.failed else "not reached"] += 1

@@ -10,7 +10,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A made-up /sys/fs/cgroup.
+// An artificial /sys/fs/cgroup.
 class CgroupTest : public testing::Test {
  protected:
   void write(const std::string& file, const std::string& text) const {

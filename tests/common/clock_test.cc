@@ -21,7 +21,7 @@ TEST(Patience, DoesNotCountTheTimeInWhichTheProcessIsStopped) {
     Patience patience(2 * kNsPerSecond);
     const std::int64_t start = now_ns();
     while (patience.left_ns() > 0) sleep_until_ns(now_ns() + 10 * kNsPerMs);
-    // 3 s as a stop, of which at most one counts.
+    // The process is stopped for 3 s, of which at most 1 s counts.
     _exit(now_ns() - start >= 4 * kNsPerSecond ? 0 : 1);
   }
   sleep_until_ns(now_ns() + 200 * kNsPerMs);

@@ -38,7 +38,7 @@ UniqueFd new_file(const std::filesystem::path& path) {
   return UniqueFd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL, 0600));
 }
 
-// Whether the file system of `directory` takes direct writes.
+// Returns whether the file system of `directory` accepts direct writes.
 bool takes_direct_writes(const std::filesystem::path& directory) {
   const std::filesystem::path path = directory / "probe";
   const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_DIRECT, 0600));
@@ -58,7 +58,7 @@ TEST(DirectWriter, WritesPastThePageCacheWhereItCan) {
   EXPECT_EQ(writer.finish(), 0);
 }
 
-// Writes all in pieces of other sizes than the writer's.
+// Writes everything in pieces whose sizes differ from the writer's.
 int write_all(DirectWriter& writer, const std::string& content) {
   std::mt19937_64 random(7);
   for (std::size_t done = 0; done < content.size();) {
@@ -69,7 +69,7 @@ int write_all(DirectWriter& writer, const std::string& content) {
   return writer.finish();
 }
 
-// On a disk, and in memory, whose file system takes no direct writes in older kernels.
+// Runs on a disk, and in memory, where the file system of older kernels accepts no direct writes.
 TEST(DirectWriter, WritesEveryByteWhateverTheSizes) {
   for (const char* place : {"", "/dev/shm"}) {
     const TempDirectory directory;
@@ -104,7 +104,7 @@ TEST(DirectWriter, ReturnsWhatWentWrong) {
   EXPECT_EQ(error, EFBIG);
 }
 
-// What a checkpoint's file goes through.
+// A checkpoint's files are written in this way.
 TEST(DirectWriter, IsWhatLargeOutputFilesAreWrittenBy) {
   struct Size : OutputFile::Observer {
     explicit Size(std::uint64_t& bytes) : bytes(bytes) {}

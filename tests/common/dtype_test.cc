@@ -7,7 +7,8 @@
 namespace rp {
 namespace {
 
-// docs/formats/blocks.md: other processes read these numbers, other programs these names.
+// docs/formats/blocks.md defines these values: other processes read the numbers, and other programs
+// the names.
 TEST(DTypes, HaveTheDocumentedNumbersNamesAndSizes) {
   struct Row {
     DType dtype;

@@ -1,5 +1,5 @@
 // tests/common/expect_refusal.h
-// What a test asks of an error: its code, and what its message names.
+// Checks an error in a test: its code, and what its message names.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -13,7 +13,8 @@
 
 namespace rp {
 
-// Calls `action`, which must throw rp::Error with this code and each of `parts` in its message, which is short.
+// Calls `action`, which must throw rp::Error with this code and a short message that contains each
+// of `parts`.
 template <typename Action>
 void expect_error(ExitCode code, const std::vector<std::string>& parts, Action&& action) {
   try {
@@ -23,17 +24,17 @@ void expect_error(ExitCode code, const std::vector<std::string>& parts, Action&&
     const std::string message = error.what();
     EXPECT_EQ(error.code(), code) << message;
     for (const std::string& part : parts) EXPECT_THAT(message, ::testing::HasSubstr(part));
-    EXPECT_LT(message.size(), 700U) << "a message that nobody reads";
+    EXPECT_LT(message.size(), 700U) << "a message that is too long to be read";
   }
 }
 
-// The same for an input file that is refused.
+// Like expect_error(), for an input file that is refused.
 template <typename Action>
 void expect_refusal(const std::vector<std::string>& parts, Action&& action) {
   expect_error(ExitCode::kBadInput, parts, std::forward<Action>(action));
 }
 
-// What the exception says that `action` throws; "accepted" if it throws none.
+// Returns the message of the exception that `action` throws, or "accepted" if it throws none.
 template <typename Action>
 [[nodiscard]] std::string error_of(Action&& action) {
   try {

@@ -30,7 +30,8 @@ TEST(ReplaceFile, WritesANewOneOrTakesTheOldOnesPlace) {
   EXPECT_EQ(content_of(path), "first");
   replace_file(path, "2");
   EXPECT_EQ(content_of(path), "2");
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory.path()), {}), 1) << "nothing is left beside it";
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory.path()), {}), 1)
+      << "nothing is left next to it";
 }
 
 TEST(ReplaceFile, RefusesWhatIsNoFileAndWhereThereIsNoDirectory) {
@@ -41,7 +42,7 @@ TEST(ReplaceFile, RefusesWhatIsNoFileAndWhereThereIsNoDirectory) {
                [&] { replace_file(directory.file("none/page.html"), "a"); });
 }
 
-// What somebody may put where a log is to be.
+// Each of these may already exist in the place of a log.
 TEST(KeptFile, IsNeverALinkAPipeOrADevice) {
   const TempDirectory directory;
   const auto open = [](const std::filesystem::path& path) {

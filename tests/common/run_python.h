@@ -11,7 +11,7 @@
 
 namespace rp {
 
-// Fails the test if the script does. It gets `argument` as sys.argv[1].
+// Fails the test if the script fails. The script gets `argument` as sys.argv[1].
 inline void run_python(const std::string& script, const std::filesystem::path& argument) {
   const char* python = std::getenv("RP_PYTHON");
   ASSERT_NE(python, nullptr) << "RP_PYTHON is not set; run this test through ctest";

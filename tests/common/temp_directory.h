@@ -1,5 +1,5 @@
 // tests/common/temp_directory.h
-// A directory for the files of one test, removed with all it holds.
+// A directory for the files of one test. The destructor removes it with its contents.
 #pragma once
 
 #include <stdlib.h>

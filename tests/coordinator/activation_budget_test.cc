@@ -19,19 +19,23 @@ ActivationBudget budget_for(int num_workers, const RoundMemory& round) {
 
 using Arenas = std::vector<std::uint64_t>;
 
-// Two forward stages, the fused one, two backward stages; activations of 120 bytes, gradients of 60.
+// Two forward stages, the fused stage, two backward stages; activations of 120 bytes, gradients of
+// 60.
 const std::vector<RowBlocks> kFiveSlots = {{0, 4, 120}, {1, 3, 120}, {2, 3, 60}, {3, 4, 60}};
 
 TEST(ActivationBudget, OfOneWorkerHoldsWhatItsOneTaskReadsAndWrites) {
-  // At slot 3: both activations, the fused stage's gradient, its own.
+  // Alive at slot 3: both activations, the gradient of the fused stage, and the slot's own
+  // gradient.
   EXPECT_EQ(budget_for(1, {.blocks = kFiveSlots, .num_slots = 5}).arenas(), (Arenas{360, 0}));
 }
 
 TEST(ActivationBudget, OfSeveralWorkersFollowsTheSlotsRoundTheWorkers) {
-  // A worker has slots 0, 2, 4 in one round, and 1, 3 in the next. Two microbatches: of the second slot at work, half.
+  // A worker has slots 0, 2, 4 in one round, and 1, 3 in the next one. Of two microbatches, the
+  // second slot that is running has ended one.
   const RoundMemory two{.blocks = kFiveSlots, .num_slots = 5, .num_microbatches = 2, .rounds_overlap = false};
   EXPECT_EQ(budget_for(2, two).arenas(), (Arenas{180, 180, 0}));
-  // As many workers as slots: slot i is always on worker i, and the next round's follows it at once.
+  // With as many workers as slots, slot i is always on worker i, and the same slot of the next
+  // round follows it at once.
   const RoundMemory five{.blocks = kFiveSlots, .num_slots = 5, .num_microbatches = 1, .rounds_overlap = true};
   EXPECT_EQ(budget_for(5, five).arenas(), (Arenas{240, 240, 120, 120, 0, 0}));
 }
@@ -45,7 +49,8 @@ TEST(ActivationBudget, CountsTheNextRoundOnlyWhereItMayRunBeside) {
 }
 
 TEST(ActivationBudget, CountsOneMicrobatchLessOfEachSlotThatFollows) {
-  // At slot 0, the others have three, two, one of four microbatches, and then all of them: on workers of their own.
+  // At the commit of slot 0, the slots that follow on other workers have ended three, two, one of
+  // four microbatches.
   const RoundMemory chain{.blocks = {{0, 0, 100}, {1, 0, 100}, {2, 0, 100}, {3, 0, 100}, {4, 0, 100}},
                           .num_slots = 5,
                           .num_microbatches = 4,
@@ -60,12 +65,13 @@ TEST(ActivationBudget, HoldsTheInputsOfTwoRounds) {
 }
 
 TEST(ActivationBudget, HoldsBuffersUntilTheNextRoundHasReadThem) {
-  // Written by slot 1 of each round, read until slot 2 of the next: at slots 1 and 2 those of two rounds.
+  // Buffers are written by slot 1 of each round and read until slot 2 of the next: at slots 1 and
+  // 2, those of two rounds are alive.
   EXPECT_EQ(budget_for(1, {.blocks = {{1, 5, 6}}, .num_slots = 3}).arenas(), (Arenas{12, 0}));
 }
 
 TEST(ActivationBudget, FollowsTheTimesOfTheSlots) {
-  // Slot 2's output while slot 1's input is alive: until slot 1 is committed.
+  // Counts the output of slot 2 while the input of slot 1 is alive: until slot 1 is committed.
   RoundMemory round{.blocks = {{2, 2, 400}, {0, 1, 1}}, .num_slots = 3, .num_microbatches = 4, .rounds_overlap = false};
   const auto at_commit_of_slot_1 = [&round](std::vector<SlotTime> times) {
     round.times = std::move(times);
@@ -77,7 +83,7 @@ TEST(ActivationBudget, FollowsTheTimesOfTheSlots) {
   EXPECT_EQ(at_commit_of_slot_1({{.work = 1}, {.work = 1}, {.work = 3}}), 100U)
       << "slot 1 ends at 5, slot 2's first at 5";
   EXPECT_EQ(at_commit_of_slot_1({{.work = 1}, {.work = 1}, {.lead = 2, .work = 1}}), 100U)
-      << "its recompute waits for nobody";
+      << "its recompute does not wait";
   EXPECT_EQ(at_commit_of_slot_1({{.work = 1}, {.work = 1}, {.work = 10}}), 0U);
   EXPECT_EQ(at_commit_of_slot_1({{.work = 1}, {.work = 0}, {.work = 10}}), 300U) << "not known";
 }
@@ -89,7 +95,7 @@ TEST(ActivationBudget, IsWhatRoundsHaveNeededAndWhatRoundsLikeTheLastOneWillNeed
   budget.learn(PlanKind::kFused, large, 0);
   EXPECT_EQ(budget.arenas(), (Arenas{100, 100, 0})) << "the next one begins with worker 1";
   budget.learn(PlanKind::kFused, small, 1);
-  EXPECT_EQ(budget.arenas(), (Arenas{100, 10, 0})) << "no large one will";
+  EXPECT_EQ(budget.arenas(), (Arenas{100, 10, 0})) << "no large round begins there";
   budget.learn(PlanKind::kInfer, large, 0);
   budget.learn(PlanKind::kFused, small, 1);
   EXPECT_EQ(budget.arenas(), (Arenas{100, 100, 0})) << "evaluations may come again";
@@ -106,7 +112,7 @@ TEST(ActivationBudget, ComesInWholePieces) {
   EXPECT_EQ(both.arenas(), (Arenas{2 * ArenaView::kPieceBytes + 2, 4}));
 }
 
-// A table in this process's memory, with places as the parts of a round would write them.
+// A table in this process's memory. place() sets places as the processes of a run would.
 class TableOfRound {
  public:
   explicit TableOfRound(Round& round) {
@@ -136,9 +142,9 @@ TEST(BlocksOfARound, AreWhatItsTasksWroteInWholePagesUntilTheirLastReader) {
   round.traits.num_microbatches = 2;
   round.plan = parse_plan("forward 0 1 | fused 2 | backward 0-1", 3);
   round.slots = slots_of(round.plan, 3, 0);
-  round.origins[{BlockKind::kBuffers, 0}] = {};  // those of the round before
+  round.origins[{BlockKind::kBuffers, 0}] = {};  // the buffers of the round before
   TableOfRound table(round);
-  table.place(BlockKind::kActivation, 0, 1);  // the inputs
+  table.place(BlockKind::kActivation, 0, 1);  // the inputs of the model
   table.place(BlockKind::kActivation, 1, kPage + 1);
   table.place(BlockKind::kActivation, 2, 100);
   table.place(BlockKind::kArguments, 0, 8);
@@ -147,7 +153,7 @@ TEST(BlocksOfARound, AreWhatItsTasksWroteInWholePagesUntilTheirLastReader) {
   const std::vector<RowBlocks> expected = {
       {kInput, 3, 2 * kPage},  // forward and backward of layer 0 read the inputs
       {0, 1, 4 * kPage},      {1, 2, 2 * kPage},
-      {2, 3, 6 * kPage},      {0, 4 + 3, kPage},  // the next round's backward
+      {2, 3, 6 * kPage},      {0, 4 + 3, kPage},  // read by the next round's backward stage
       {kInput, 2, 2 * kPage}, {kInput, 4 + 3, RangeAllocator::rounded_bytes(round.table_bytes)}};
   const std::vector<LayerTiming> times = {{1, 2, 4}, {8, 16, 32}, {64, 128, 256}};
   const RoundMemory memory = memory_of(round, table.table(), catalogue, false, times);

@@ -1,5 +1,6 @@
-// The test is a coordinator that breaks the protocol on purpose, one rule at a time; the worker, with
-// --check-consistency, says which rule it was (docs/design/consistency-checker.md).
+// The test acts as a coordinator that breaks the protocol on purpose, one rule at a time. The
+// worker, with --check-consistency, must report which rule was broken
+// (docs/design/consistency-checker.md).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,7 +12,7 @@
 namespace rp::test {
 namespace {
 
-constexpr std::uint64_t kBlockOffset = 32768;  // in the coordinator's arena: free
+constexpr std::uint64_t kBlockOffset = 32768;  // free memory in the coordinator's arena
 
 class BrokenCoordinator : public testing::Test {
  protected:
@@ -28,7 +29,7 @@ class BrokenCoordinator : public testing::Test {
   std::byte* working_copy(std::uint32_t group, std::uint64_t copy) {
     return store().parameters(store().catalogue().weight_groups()[group].parameter_offset[copy]);
   }
-  // As an update does it, in order.
+  // Makes a version as an update does, in the right order.
   void make_version(std::uint32_t group, std::uint64_t version) {
     stamps().begin(group, version);
     *working_copy(group, version % store().catalogue().weight_groups()[group].num_copies) =
@@ -45,7 +46,8 @@ class BrokenCoordinator : public testing::Test {
     ASSERT_TRUE(ring.try_pop(completion));
     EXPECT_EQ(completion.slot, slot);
   }
-  // The worker gets `commands`, in addition to what it has, and ends with an error that names the rule and `parts`.
+  // Sends `commands` to the worker, in addition to those that it has. Expects that it ends with an
+  // error that names the rule and contains `parts`.
   void expect_violation(ProtocolRule rule, std::vector<std::string> parts, const std::vector<Command>& commands) {
     if (!serves_) serve();
     for (const Command& command : commands) worker_->push(command);
@@ -92,7 +94,7 @@ TEST_F(BrokenCoordinator, ThatKeepsTheRulesIsNotTold) {
   worker_->finish();
 }
 
-// Section 6: a worker uploads version v only when published(l) >= v.
+// A worker uploads version v of a weight group only when published(group) >= v.
 
 TEST_F(BrokenCoordinator, PublishesAVersionThatIsStillBeingWritten) {
   make();
@@ -120,7 +122,7 @@ TEST_F(BrokenCoordinator, PublishesWeightsThatNobodyWrote) {
   expect_violation(ProtocolRule::kPublishedWeights, {"working copy 1 holds nothing"}, {forward(1)});
 }
 
-// Version v lies in copy v mod 2.
+// Version v is stored in copy v mod 2.
 
 TEST_F(BrokenCoordinator, WritesAVersionIntoTheWrongCopy) {
   make({.num_copies = 2});
@@ -133,12 +135,12 @@ TEST_F(BrokenCoordinator, WritesAVersionIntoTheWrongCopy) {
 
 TEST_F(BrokenCoordinator, KeepsOneWorkingCopyInAnAsynchronousRun) {
   make();
-  make_version(0, 1);  // over version 0, which the round of this step still needs
+  make_version(0, 1);  // overwrites version 0, which the round of this step still needs
   expect_violation(ProtocolRule::kPublishedWeights, {"version 0 is wanted", "working copy 0 holds version 1"},
                    {forward(0)});
 }
 
-// A skipped step rewrites its working copy and publishes too.
+// A skipped step rewrites its working copy and publishes its version, too.
 
 TEST_F(BrokenCoordinator, PublishesASkippedStepWithoutRewritingTheCopy) {
   make({.num_copies = 2});
@@ -148,7 +150,8 @@ TEST_F(BrokenCoordinator, PublishesASkippedStepWithoutRewritingTheCopy) {
                    {forward(2)});
 }
 
-// The update needs the commit of every task that uses the layer: then nobody uses the copy that it overwrites.
+// An update waits for the commit of every task that uses the weight group, so no task uses the copy
+// that it overwrites.
 
 TEST_F(BrokenCoordinator, UpdatesACopyWhileItIsUploaded) {
   make();
@@ -177,7 +180,7 @@ TEST_F(BrokenCoordinator, WritesIntoACopyBetweenTwoTasksOfARound) {
   expect_violation(ProtocolRule::kWeightsStay, {"slot 1", "weight group 0"}, {backward});
 }
 
-// A sequence word follows its data.
+// A sequence word is published after its data.
 
 TEST_F(BrokenCoordinator, HasAnEventPublishedBeforeTheBlockHasAPlace) {
   make();
@@ -202,7 +205,7 @@ TEST_F(BrokenCoordinator, GivesInputsThatAreNotThereYet) {
   expect_violation(ProtocolRule::kDataBeforeEvent, {"the arguments of the loss, microbatch 0"}, {fused()});
 }
 
-// Section 7: only at the commit of its last reader is a block freed.
+// A block is freed only at the commit of its last reader.
 
 TEST_F(BrokenCoordinator, FreesAnActivationWhenItsReaderIsNotCommitted) {
   make();
@@ -211,7 +214,7 @@ TEST_F(BrokenCoordinator, FreesAnActivationWhenItsReaderIsNotCommitted) {
   wait_for_completion(0);
   const BlockPlace freed = table().place(BlockKind::kActivation, 1, 0);
   ASSERT_TRUE(store().free_writer(0).try_push({.epoch = 0, .offset = freed.offset}));
-  // Another round of this worker's takes the memory.
+  // Another round of this worker reuses the memory.
   ArenaView& arena = store().arena(kCoordinatorArena);
   RoundTable other = RoundTable::create(arena.data(kBlockOffset, RoundTable::bytes(table().shape())), table().shape());
   place_input(store(), other, BlockKind::kActivation, 0, {7, 8, 9}, 49152);
@@ -235,7 +238,7 @@ TEST_F(BrokenCoordinator, FreesTheBuffersOfARoundBeforeItsBackward) {
   make({.num_buffers = 1});
   place_input(store(), table(), BlockKind::kBuffers, 1, {1, 2}, kBlockOffset);
   const BlockPlace place = table().place(BlockKind::kBuffers, 1, 0);
-  *store().arena(kCoordinatorArena).data(place.offset + place.bytes - 1, 1) ^= std::byte{1};  // others live there now
+  *store().arena(kCoordinatorArena).data(place.offset + place.bytes - 1, 1) ^= std::byte{1};  // as if reused
   expect_violation(ProtocolRule::kBlocksStay, {"the buffers of layer 1"}, {fused()});
 }
 
@@ -249,7 +252,8 @@ TEST_F(BrokenCoordinator, WritesIntoABlockWhileItIsUploaded) {
                    {"the activation at boundary 0, microbatch 0", "changed while it was uploaded"}, {forward()});
 }
 
-// Every wait points backwards; tasks come in slot order; what carries another epoch is not taken for this one's.
+// Every wait is for an earlier slot, tasks arrive in slot order, and data of another epoch is not
+// accepted.
 
 TEST_F(BrokenCoordinator, LetsATaskReadWhatALaterSlotMakes) {
   make();

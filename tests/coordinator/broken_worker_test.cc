@@ -1,5 +1,6 @@
-// The test is a worker that breaks the protocol on purpose, one rule at a time; the coordinator, with
-// --check-consistency or by what it asserts anyway, finds it (docs/design/consistency-checker.md).
+// The test acts as a worker that breaks the protocol on purpose, one rule at a time. The
+// coordinator must detect it, with --check-consistency or by what it always asserts
+// (docs/design/consistency-checker.md).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +20,8 @@ const std::vector<float> kInput = {1, 2, 3};
 
 class BrokenWorker : public testing::Test {
  protected:
-  // Forward of layer 0, fused task of layer 1, backward of layer 0; on workers 0, 1, 0.
+  // Tasks: the forward stage of layer 0, the fused stage of layer 1, the backward stage of layer 0;
+  // on workers 0, 1, 0.
   void make(const TwoLayers& options = {}) {
     TwoLayers checked = options;
     checked.check_consistency = true;
@@ -44,7 +46,7 @@ class BrokenWorker : public testing::Test {
     const auto rules = function ? std::vector<UpdateRule>() : std::vector<UpdateRule>{AdamW{}};
     (void)coordinator_->accept_step(0, {.rules = rules, .function = std::move(function)});
   }
-  // The next command of the worker that has slot `number`.
+  // Takes the next command of the worker that runs slot `number`.
   Command take(std::uint64_t number) {
     RingReader<Command> ring = store_->command_reader(static_cast<int>(number % 2));
     EXPECT_EQ(ring.wait(kLong), WaitResult::kReached);
@@ -53,7 +55,7 @@ class BrokenWorker : public testing::Test {
     EXPECT_EQ(number_of(command.slot), number);
     return command;
   }
-  // What a worker says and writes in a task, by the rules.
+  // The following methods do what a worker does in a task that follows the rules.
   void upload(const Command& command) {
     for (int layer = command.first_layer; layer < command.end_layer; ++layer) {
       const auto group = static_cast<std::uint32_t>(layer);
@@ -87,7 +89,7 @@ class BrokenWorker : public testing::Test {
   float* gradient(std::uint32_t use) {
     return reinterpret_cast<float*>(store_->gradients(store_->catalogue().uses()[use].gradient_offset));
   }
-  // The user's next calls end with an error that names the rule and `parts`.
+  // Expects that the user's next calls end with an error that names the rule and contains `parts`.
   void expect_violation(
       ProtocolRule rule, std::vector<std::string> parts, const std::function<void()>& calls = [] {}) {
     parts.insert(parts.end(), {"--check-consistency: ", rule_text(rule), "please report it"});
@@ -95,7 +97,8 @@ class BrokenWorker : public testing::Test {
       calls();
       coordinator_->synchronize();
     });
-    EXPECT_EQ(store_->failed().wait_at_least(1, kLong), WaitResult::kReached) << "the others must not wait in vain";
+    EXPECT_EQ(store_->failed().wait_at_least(1, kLong), WaitResult::kReached)
+        << "other processes must not wait until they time out";
   }
 
   std::unique_ptr<Store> store_;
@@ -117,7 +120,7 @@ TEST_F(BrokenWorker, ThatKeepsTheRulesIsNotTold) {
   }
 }
 
-// Between synchronize() and the next call the weights are the caller's.
+// Between synchronize() and the next call, the caller may write the weights.
 TEST_F(BrokenWorker, IsNotBlamedForWeightsThatTheCallerWrites) {
   make({.num_copies = 2});
   (void)accept();
@@ -136,7 +139,7 @@ TEST_F(BrokenWorker, IsNotBlamedForWeightsThatTheCallerWrites) {
   }
 }
 
-// A step's function is at work when the run ends, and fails then.
+// A step's function is running when the run ends, and throws then.
 TEST_F(BrokenWorker, MeetsACoordinatorThatEndsWhileAFunctionFails) {
   make();
   (void)accept();
@@ -151,7 +154,7 @@ TEST_F(BrokenWorker, MeetsACoordinatorThatEndsWhileAFunctionFails) {
   coordinator_.reset();
 }
 
-// Section 6: forward and backward alike use the version of the round.
+// The forward and the backward pass of a round use the version of the round.
 
 TEST_F(BrokenWorker, UploadsWithoutWaitingForPublished) {
   make();
@@ -187,7 +190,7 @@ TEST_F(BrokenWorker, ComputesWithoutWeights) {
   expect_violation(ProtocolRule::kSameWeights, {"slot 0", "has never uploaded weight group 0"});
 }
 
-// The worker writes a gradient into the store only after it has seen `gradient_released`.
+// A worker writes a gradient into the store only after it has observed `gradient_released`.
 
 TEST_F(BrokenWorker, WritesTheNextGradientBeforeTheLastOneIsTaken) {
   make();
@@ -201,7 +204,8 @@ TEST_F(BrokenWorker, WritesTheNextGradientBeforeTheLastOneIsTaken) {
                    {"gradient buffer 0 (of weight group 0, layer 0", "was committed with checksum"});
 }
 
-// A completion follows everything that the task writes, whatever reads the gradient then.
+// A completion is sent after everything that the task writes is in place, whatever reads the
+// gradient later.
 
 TEST_F(BrokenWorker, CompletesBeforeItsGradientIsInPlace) {
   for (const char* reader : {"update", "sum", "function"}) {
@@ -221,7 +225,7 @@ TEST_F(BrokenWorker, CompletesBeforeItsGradientIsInPlace) {
   }
 }
 
-// Section 7: what is kept for a reader stays in place until he has it.
+// A block that is kept for a reader does not change until the reader has read it.
 
 TEST_F(BrokenWorker, WritesIntoOutputsThatAreKeptForTheCaller) {
   make();
@@ -244,13 +248,14 @@ TEST_F(BrokenWorker, WritesIntoOutputsThatAreKeptForTheCaller) {
   });
 }
 
-// Commit is in slot order, and of this epoch: asserted in every run.
+// Completions are committed in slot order, and only those of this epoch. This is asserted in every
+// run.
 
 class BrokenWorkerDeathTest : public BrokenWorker {
  protected:
   void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
 
-  // The coordinator gets a completion of `slot` where that of slot 0 is due.
+  // The coordinator receives a completion of `slot` when the completion of slot 0 is due.
   void complete_as(std::uint64_t slot) {
     make();
     const auto round = accept();

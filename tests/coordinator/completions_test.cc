@@ -46,7 +46,7 @@ TEST(Completions, OfWhichNoneComesWhileNobodyComputesEndTheRun) {
   Completions completions(*store, [&calls] { ++calls.hangs; });
   WaitRecord record;
   SequenceWord& heartbeat = store->worker_words(1).heartbeat;
-  const auto beat_for_a_while = [&] {  // of another worker: the run goes on
+  const auto beat_for_a_while = [&] {  // the heartbeat of another worker: the run progresses
     if (++calls.waits <= 200) heartbeat.publish_quietly(heartbeat.observe() + 1);
     return Completions::kShortWait;
   };

@@ -10,7 +10,7 @@ namespace {
 
 class DispatcherTest : public testing::Test {
  protected:
-  // Rounds of three slots, for the workers 0 and 1 in turn.
+  // Returns a round of three slots, for workers 0 and 1 in turn.
   std::shared_ptr<Round> round(int pipeline = 0) {
     auto result = std::make_shared<Round>();
     result->traits.pipeline = pipeline;
@@ -24,7 +24,7 @@ class DispatcherTest : public testing::Test {
     dispatcher_.append(round, 0, round->slots.size());
     dispatcher_.dispatch();
   }
-  // Numbers of the slots whose commands the worker has got since the last call.
+  // Returns the numbers of the slots whose commands the worker has received since the last call.
   std::vector<std::uint64_t> sent_to(int worker) {
     std::vector<std::uint64_t> numbers;
     Command command;
@@ -49,7 +49,7 @@ TEST_F(DispatcherTest, SendsSlotsInTurnAndThreeAhead) {
   dispatcher_.commit_next();
   dispatcher_.dispatch();
   EXPECT_EQ(sent_to(0), (Numbers{6}));
-  EXPECT_EQ(sent_to(1), (Numbers{})) << "slot 7 is not before slot 1 is committed";
+  EXPECT_EQ(sent_to(1), (Numbers{})) << "slot 7 is not sent before slot 1 is committed";
   while (dispatcher_.num_committed() < 9) {
     dispatcher_.commit_next();
     dispatcher_.dispatch();
@@ -77,7 +77,7 @@ TEST_F(DispatcherTest, CommitsInSlotOrderAndKnowsTheLastOfAFlight) {
   EXPECT_EQ(dispatcher_.num_flights(1), 0);
 }
 
-// The parts of one round: first its forward, later its backward.
+// The parts of a round are its forward slots first and its backward slots later.
 TEST_F(DispatcherTest, TakesARoundInParts) {
   const std::shared_ptr<Round> parts = round();
   dispatcher_.append(parts, 0, 1);
@@ -92,17 +92,18 @@ TEST_F(DispatcherTest, TakesARoundInParts) {
   EXPECT_EQ(dispatcher_.next().slot, &parts->slots[1]);
 }
 
-// Events of a worker are numbered over all of its tasks, one a microbatch; the tables say who waits for which.
+// The events of a worker are numbered over all of its tasks, one per microbatch. The tables store
+// which event each block waits for.
 TEST_F(DispatcherTest, GivesEveryMicrobatchOfAWorkerAnEventOfItsOwn) {
   const std::shared_ptr<Round> rounds[] = {round(), round()};
   for (const auto& round : rounds) append(round);
-  EXPECT_EQ(rounds[0]->slots[0].first_event, 0U);  // slots 0, 2, 4: worker 0
+  EXPECT_EQ(rounds[0]->slots[0].first_event, 0U);  // slots 0, 2, 4 run on worker 0
   EXPECT_EQ(rounds[0]->slots[2].first_event, 2U);
   EXPECT_EQ(rounds[1]->slots[1].first_event, 4U);
-  EXPECT_EQ(rounds[0]->slots[1].first_event, 0U);  // slots 1, 3, 5: worker 1
+  EXPECT_EQ(rounds[0]->slots[1].first_event, 0U);  // slots 1, 3, 5 run on worker 1
   EXPECT_EQ(rounds[1]->slots[0].first_event, 2U);
   const InputSource& source = store_->round_table(*rounds[1]).source(BlockKind::kActivation, 1);
-  EXPECT_EQ(source.worker, 1);  // of slot 3
+  EXPECT_EQ(source.worker, 1);  // from slot 3
   EXPECT_EQ(source.first_event, 2U);
 }
 

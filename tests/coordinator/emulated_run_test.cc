@@ -1,4 +1,5 @@
-// Steps on emulated devices: the runtime is real, the time is the model's, and nobody touches data.
+// Runs steps on emulated devices: the runtime is real, the times are those of the model, and no
+// data is touched.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -27,14 +28,14 @@ TensorDesc activation() {
   return desc;
 }
 
-// 64 GB with a billion parameters a layer.
+// 64 GB with a billion parameters per layer.
 std::unique_ptr<Store> huge_store(bool asynchronous, std::int64_t parameters = 1'000'000'000) {
   StoreSettings settings;
   settings.backing = "memfd";
   settings.num_workers = kNumWorkers;
   settings.wait_timeout_ns = 20 * kNsPerSecond;
   settings.is_sparse = true;
-  settings.arena_limit_bytes = std::uint64_t{32} << 30;  // ThreadSanitizer has little room for addresses
+  settings.arena_limit_bytes = std::uint64_t{32} << 30;  // ThreadSanitizer leaves few addresses
   const ParameterRequest weight{.name = "w", .dtype = DType::kBFloat16, .shape = {parameters}};
   const std::vector<LayerRequest> layers(kNumLayers, LayerRequest{.name = "l", .parameters = {weight}});
   return Store::create(settings, Catalogue::lay_out(layers, asynchronous ? 2 : 1, false));
@@ -124,11 +125,12 @@ TEST(MachineRun, TakesTheTimeOfTheModelAndNoneOfTheMemory) {
     const MeasuredSteps measured = measure(*store, training, {}, {});
     EXPECT_EQ(measured.num_steps, kNumSteps - kWarmUp);
     EXPECT_EQ(measured.num_tasks, 5 * measured.num_steps);
-    // Backward stages recompute three layers; the fused one has a forward.
+    // Backward stages recompute three layers. The fused stage has a forward pass instead.
     const std::int64_t round_ns = kNumMicrobatches * (kNumLayers * (kForwardNs + kBackwardNs) + 3 * kForwardNs);
     EXPECT_EQ(measured.busy_ns, round_ns * measured.num_steps);
-    // Never faster than the model; slower by whatever else this machine does. A synchronous step may begin under the
-    // last one's end, an asynchronous one be a little off its mean.
+    // A run is never faster than the model, and slower by the other load of this machine. A
+    // synchronous step may begin before the last one ends, and the time of an asynchronous one may
+    // differ a little from the mean.
     EXPECT_GE(measured.step_ms(), 0.9 * simulated_step_ms(training));
     EXPECT_GT(measured.efficiency(), 0.05);
     EXPECT_GT(store->catalogue().parameter_bytes(), std::uint64_t{7} << 30);
@@ -150,7 +152,7 @@ TEST(MachineRun, ComparedWithTheSimulatorTakesTheSameTime) {
   }
 }
 
-// A run for ever keeps its newest steps, and knows that there were others.
+// A run of any length keeps its newest steps, and counts those that it drops.
 TEST(ScheduleReport, KeepsTheNewestStepsAndTheirMedian) {
   ScheduleReport report(2);
   const std::size_t num_steps = ScheduleReport::kMaxSteps + 50;
@@ -176,7 +178,7 @@ TEST(ScheduleReport, KeepsTheNewestStepsAndTheirMedian) {
   EXPECT_EQ(report.num_steps(), num_steps);
   const MeasuredSteps measured = report.measure(2);
   EXPECT_EQ(measured.num_steps, static_cast<int>(ScheduleReport::kMaxSteps) - 1);
-  EXPECT_EQ(measured.median_ms, 10) << "one long step is none";
+  EXPECT_EQ(measured.median_ms, 10) << "one long step does not change the median";
   EXPECT_EQ(measured.busy_ns, measured.num_steps * std::int64_t{5'000'000}) << "without the waits between microbatches";
   EXPECT_EQ(report.measure(num_steps - 1).num_steps, 1);
   EXPECT_EQ(report.measure(num_steps - 1).median_ms, 90);
@@ -187,7 +189,8 @@ TEST(ScheduleReport, OfTooFewStepsIsNotCompared) {
   EXPECT_EQ(compare_steps(report, {{.forward = 1}}, {}).num_steps, 0);
 }
 
-// Of its last layer by itself, where it goes layer by layer; the stage of two layers has the rest in its backward.
+// With recompute by layer, a stage recomputes only its last layer before the gradient arrives. The
+// stage of two layers recomputes the other one as part of its backward computation.
 TEST(MachineRun, RecomputesBeforeTheGradientWhatTheGrainSays) {
   for (const RecomputeGrain recompute : {RecomputeGrain::kStage, RecomputeGrain::kLayer}) {
     std::atomic<std::int64_t> recomputed_ns{0}, computed_ns{0};
@@ -203,12 +206,14 @@ TEST(MachineRun, RecomputesBeforeTheGradientWhatTheGrainSays) {
   }
 }
 
-// 200 MB of weights a layer take 20 ms, its computations 8 and 16: the link is what the steps wait for.
+// The 200 MB of weights of a layer take 20 ms, its computations 8 and 16 ms, so steps wait for the
+// link.
 TEST(MachineRun, WaitsForALinkThatIsTooSlow) {
   const auto store = huge_store(false, 100'000'000);
   const MeasuredSteps measured = measure(*store, {}, {.upload_bytes_per_ns = 10, .download_bytes_per_ns = 10}, {});
   EXPECT_GT(measured.exposed_part(), 0.1);
-  // Each layer is uploaded for its forward and its backward but the fused one; two links.
+  // Each layer is uploaded for its forward and its backward stage, the fused one once; there are
+  // two links.
   EXPECT_GE(measured.step_ms(), 7 * 20 / 2);
 }
 

@@ -8,7 +8,7 @@
 namespace rp {
 namespace {
 
-// Two weight groups of 8 elements; the first layer's is tied to the second's if `tied`: one group with two uses then.
+// Two layers with a weight group of 8 elements each; if `tied`, one group with two uses.
 class PendingStepTest : public testing::Test {
  protected:
   void use_model(bool tied = false) {

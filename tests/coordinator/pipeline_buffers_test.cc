@@ -16,7 +16,7 @@ class PipelineBuffersTest : public testing::Test {
     inputs_.place_table(*result);
     return result;
   }
-  // What the run begins with: nobody but the buffers reads it.
+  // Returns the round of the initial buffers, whose only reader is `buffers_`.
   std::shared_ptr<Round> initial() {
     auto result = round(RoundMode::kTrain);
     inputs_.place({.tensors = {float_tensor(values_)}}, store_->round_table(*result), kRow.kind, kRow.index, 0);
@@ -24,11 +24,11 @@ class PipelineBuffersTest : public testing::Test {
     buffers_.set(0, {result, kRow});
     return result;
   }
-  // As an accepted round does it.
+  // Does what the acceptance of a round does.
   void enter(const std::shared_ptr<Round>& round) {
     for (const BlockOfRound& old : buffers_.enter(round)) blocks_.release(old);
   }
-  // A round that is done loses its table with its last block.
+  // Returns true if the table is freed: a round that is done loses its table with its last block.
   static bool is_freed(const Round& round) { return round.table_bytes == 0; }
 
   const std::vector<float> values_ = {1, 2, 3};

@@ -59,7 +59,7 @@ TEST(PipelineState, AnAsynchronousRoundUsesTheStepBefore) {
   EXPECT_EQ(take(state, kEvaluation)->version, 4U);
   EXPECT_EQ(take(state, kRound)->version, 3U) << "training does not";
   (void)state.count_step();
-  EXPECT_EQ(take(state, kEvaluation)->version, 4U) << "after a step no more";
+  EXPECT_EQ(take(state, kEvaluation)->version, 4U) << "not after a step";
 }
 
 TEST(PipelineState, VersionsGoOnWhenAnEarlierStateIsLoaded) {

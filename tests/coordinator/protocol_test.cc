@@ -1,5 +1,7 @@
-// The protocol (docs/design/protocol.md) on the toy model: same losses, norms and weights as a sequential loop, bit for
-// bit, for any number of workers, plan and prefetch depth; as threads over one mapping, over two, and as processes.
+// Runs the protocol (docs/design/protocol.md) on the toy model. Losses, norms and weights must be
+// the same as those of a sequential loop, bit for bit, for any number of workers, plan and prefetch
+// depth; with workers that are threads over one mapping, threads over several mappings, and
+// processes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -47,7 +49,8 @@ TEST_P(Protocol, ClippingWaitsForAllGradientsAndScalesThem) {
   }
 }
 
-// The scale travels with the weights' version: whichever step a worker is in, it finds that step's.
+// The scale belongs to the version of the weights: whichever step a worker computes, it finds the
+// scale of that step.
 TEST_P(Protocol, ALossScaleThatGrowsByPowersOfTwoChangesNoBit) {
   ToyConfig config;
   config.tied = true;
@@ -69,7 +72,7 @@ TEST_P(Protocol, GradientsOfSeveralRoundsAreAddedInRoundOrder) {
       config.max_grad_norm = max_grad_norm;
       for (const bool asynchronous : {false, true}) {
         config.asynchronous = asynchronous;
-        config.num_steps = asynchronous ? 40 : 5;  // the next step's gradients come while this one's are still read
+        config.num_steps = asynchronous ? 40 : 5;  // gradients arrive while the last step's are read
         expect_reference(config, {GetParam(), 2, true, kPlans[1]});
       }
     }
@@ -86,7 +89,7 @@ TEST_P(Protocol, SixteenBitWeightsAreTheRoundedMasters) {
   }
 }
 
-// Of plan 1: six tasks a round, three of which compute a recompute and a backward.
+// Plan 1 has six tasks per round, three of which compute a recompute and a backward pass.
 TEST_P(Protocol, ATraceChangesNoBitAndHasEveryTaskAndMicrobatchOnce) {
   const TempDirectory directory;
   TraceJournal trace = TraceJournal::create(directory.path(), {.num_workers = 3});
@@ -127,7 +130,7 @@ TEST_P(Protocol, ManyStepsReuseTheRingsAndTheMemory) {
   expect_reference(config, {GetParam(), 3, true, kPlans[1]});
 }
 
-// Words of versions and attempts only grow, also where training begins anew with other weights.
+// The words of versions and attempts only grow, also if training begins again with other weights.
 TEST_P(Protocol, LoadedWeightsAreANewVersionAndGiveTheSameBitsAgain) {
   ToyConfig config;
   config.tied = true;
@@ -140,7 +143,7 @@ TEST_P(Protocol, LoadedWeightsAreANewVersionAndGiveTheSameBitsAgain) {
   }
 }
 
-// What the checker may not do is to find something, or to change a bit.
+// The checker must neither find anything nor change a bit.
 TEST_P(Protocol, WithTheCheckOfConsistencyNothingIsFoundAndNoBitChanges) {
   ToyConfig config;
   config.tied = true;
@@ -175,7 +178,7 @@ TEST_P(Protocol, AWorkerThatComesAfterTheEndOfTheRunEnds) {
 TEST_P(Protocol, AFailingLayerReachesTheCallerWithItsPlace) {
   ToyConfig config;
   config.failing_layer = 2;
-  if (GetParam() != Harness::kOneMapping) config.failure_code = ExitCode::kNoResource;  // it lacked a GPU's memory
+  if (GetParam() != Harness::kOneMapping) config.failure_code = ExitCode::kNoResource;  // as if out of GPU memory
   try {
     (void)run_toy(config, {GetParam(), 3, true, kPlans[1]}, 1);
     FAIL() << "no exception";
@@ -189,7 +192,7 @@ TEST_P(Protocol, AFailingLayerReachesTheCallerWithItsPlace) {
   }
 }
 
-// ThreadSanitizer sees whether it can.
+// ThreadSanitizer checks that reading is safe.
 TEST_P(Protocol, ADumpCanBeTakenAtAnyMoment) {
   ToyConfig config;
   config.num_steps = 20;
@@ -207,7 +210,7 @@ TEST_P(Protocol, ADumpCanBeTakenAtAnyMoment) {
 }
 
 TEST(RandomProtocol, GivesTheBitsOfTheSequentialLoopInAnyConfiguration) {
-  const char* runs = std::getenv("RP_RANDOM_RUNS");  // the slow tests ask for more
+  const char* runs = std::getenv("RP_RANDOM_RUNS");  // the slow tests set it to a larger number
   const auto num_runs = static_cast<unsigned>(runs == nullptr ? 60 : std::atoi(runs));
   for (unsigned seed = 1; seed <= num_runs; ++seed) {
     std::mt19937 random(seed);

@@ -1,5 +1,5 @@
 // tests/coordinator/random_plan.h
-// A plan drawn at random: forward and backward cut independently.
+// Draws plans at random. Forward and backward stages are cut independently.
 #pragma once
 
 #include <algorithm>

@@ -17,7 +17,7 @@ Catalogue catalogue_of(int num_layers, const std::set<int>& with_buffers) {
   return Catalogue::lay_out(layers, 1, false);
 }
 
-// Rounds of all kinds with random plans; what is seeded, printed.
+// Calls `check` with rounds of all kinds with random plans, and adds the seed to failure messages.
 template <typename Check>
 void for_random_rounds(Check&& check) {
   for (unsigned seed = 1; seed <= 1000; ++seed) {
@@ -100,7 +100,7 @@ TEST(Commands, OfAForwardStageSaveWhatTheNextStageAndTheBackwardBeginWith) {
   EXPECT_EQ(saved({0, 4}), (std::vector<int>{2, 3, 4}));
   EXPECT_EQ(saved({4, 5}), (std::vector<int>{5}));
   round.first_trained_layer = 3;
-  EXPECT_EQ(saved({0, 4}), (std::vector<int>{3, 4})) << "nothing for a backward that is not done";
+  EXPECT_EQ(saved({0, 4}), (std::vector<int>{3, 4})) << "nothing for a backward pass that does not take place";
   round.traits.grain_layer = true;
   round.first_trained_layer = 1;
   EXPECT_EQ(saved({0, 4}), (std::vector<int>{1, 2, 3, 4})) << "the input of each layer";
@@ -109,7 +109,7 @@ TEST(Commands, OfAForwardStageSaveWhatTheNextStageAndTheBackwardBeginWith) {
   EXPECT_EQ(saved({4, 6}), (std::vector<int>{6}));
 }
 
-// What is placed by the coordinator, by kind and index.
+// Returns the rows that the coordinator places.
 std::set<BlockRow> placed_before(const Round& round) {
   std::set<BlockRow> rows = {{BlockKind::kActivation, 0}};
   if (round.traits.kind == RoundKind::kForwardBackward) rows.insert({BlockKind::kArguments, 0});
@@ -123,7 +123,7 @@ TEST(Blocks, AreWrittenOnceBeforeTheyAreReadInRoundsOfAllKinds) {
     for (const Slot& slot : round.slots) {
       const Command command = command_of(round, slot);
       for (const BlockRow& row : input_rows(command, catalogue)) {
-        // Buffers are another round's.
+        // Buffers come from another round.
         EXPECT_TRUE(row.kind == BlockKind::kBuffers || there.contains(row))
             << "kind " << static_cast<int>(row.kind) << ", index " << row.index;
       }
@@ -146,8 +146,7 @@ TEST(Blocks, AreReadByASlotOrTheCallerInRoundsOfAllKinds) {
     const bool keeps_outputs = round.traits.kind == RoundKind::kForward || round.traits.keeps_outputs;
     if (keeps_outputs) read.insert({BlockKind::kActivation, round.num_layers});
     if (round.traits.input_gradient) read.insert({BlockKind::kGradient, 0});
-    if (round.traits.keeps_graph)
-      read.insert({BlockKind::kGradient, round.num_layers});  // also where nothing is trained
+    if (round.traits.keeps_graph) read.insert({BlockKind::kGradient, round.num_layers});  // also if no layer is trained
     for (const BlockRow& row : written) {
       EXPECT_TRUE(row.kind == BlockKind::kBuffers || read.contains(row))
           << "lost: kind " << static_cast<int>(row.kind) << ", index " << row.index;

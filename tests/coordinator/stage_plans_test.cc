@@ -20,10 +20,10 @@ Catalogue catalogue_of(int num_layers, int num_frozen) {
   return Catalogue::lay_out(layers, 1, false);
 }
 
-// A head that takes three times as long as a decoder layer.
+// The head takes three times as long as a decoder layer.
 LayerWork work_of(int layer, int num_layers) { return layer + 1 == num_layers ? LayerWork{30, 60} : LayerWork{10, 20}; }
 
-// What a round measured of each layer; the head saves more.
+// The memory that a round measured for a layer; the head saves more.
 LayerMemory memory_of(int layer, int num_layers, std::uint64_t scale) {
   return {.input_bytes = 4096 * scale,
           .output_bytes = 4096 * scale,
@@ -33,13 +33,13 @@ LayerMemory memory_of(int layer, int num_layers, std::uint64_t scale) {
           .backward_workspace_bytes = 16384 * scale};
 }
 
-// Plans of a model after rounds of which these times were measured.
+// The plans of a model after rounds with measured times and memory.
 class MeasuredPlans {
  public:
   MeasuredPlans(const PlanSettings& settings, int num_layers, int num_frozen)
       : catalogue_(catalogue_of(num_layers, num_frozen)), plans_(catalogue_, {settings}), num_layers_(num_layers) {}
 
-  // `scale`: of its activations.
+  // `scale`: a factor for the sizes of activations.
   void learn_a_round(std::uint64_t scale = 1, PlanKind kind = PlanKind::kFused) {
     const RoundShape shape{.num_layers = static_cast<std::uint32_t>(num_layers_),
                            .num_microbatches = kMicrobatches,
@@ -93,7 +93,7 @@ Plan plan_after(int rounds, const PlanSettings& settings, int num_layers = kLaye
   return plans.plan();
 }
 
-// By the layers' costs, then by their times.
+// Plans are searched by the layers' costs, and later by their times.
 TEST(StagePlans, AreSearchedBySimulatedTime) {
   PlanSettings balanced{.limits = {.min_stages = kWorkers}};
   for (int layer = 0; layer < kLayers; ++layer) balanced.forward_costs.push_back(work_of(layer, kLayers).forward);
@@ -108,8 +108,9 @@ TEST(StagePlans, AreSearchedBySimulatedTime) {
               (asynchronous ? 0.997 : 0.95) * step_ms(plan_after(0, balanced), kLayers, asynchronous));
     const Plan plan = plan_after(2, searched);
     ASSERT_NO_THROW(validate_plan(plan, kLayers));
-    EXPECT_GE(plan.fused_start, kLayers - 3) << "at most two layers beside the head";
-    // Chained steps have little to gain: the balanced plan's are 3 % above the GPUs' own work.
+    EXPECT_GE(plan.fused_start, kLayers - 3) << "at most two layers in addition to the head";
+    // Consecutive asynchronous steps have little to gain: with the balanced plan they take 3 % more
+    // than the GPUs' own work.
     const double share = asynchronous ? 0.995 : 0.95;
     EXPECT_LT(step_ms(plan, kLayers, asynchronous), share * step_ms(plan_after(2, balanced), kLayers, asynchronous));
     EXPECT_EQ(plan_after(2, searched), plan) << "the same times give the same plan";
@@ -153,7 +154,7 @@ TEST(StagePlans, OfAStepWithARoundForEachWorkerAreOneStageOnProcessors) {
   EXPECT_GE(plan_after(2, settings).fused_start, kLayers - 3) << "the other workers would wait for a long one";
 }
 
-// A device's memory
+// Plans within a device's memory
 
 constexpr std::array<PlanKind, kNumPlanKinds> kKinds = {PlanKind::kFused, PlanKind::kTrain, PlanKind::kInfer};
 
@@ -170,7 +171,7 @@ PlanSettings on_device(int num_workers, RecomputeGrain recompute = RecomputeGrai
           .recompute = recompute};
 }
 
-// More than any plan needs, and less.
+// More memory than any plan needs, and less.
 constexpr std::uint64_t kMuch = 1 << 30, kLittle = 1 << 20;
 
 TEST(StagePlans, OnADeviceBeginWithStagesOfOneLayerAndGrowToWhatItHolds) {
@@ -190,7 +191,7 @@ TEST(StagePlans, OnADeviceBeginWithStagesOfOneLayerAndGrowToWhatItHolds) {
   }
 }
 
-// The buffers of all kinds of rounds are kept.
+// Workers keep the buffers of all kinds of rounds, so the plans must fit together.
 TEST(StagePlans, OnADeviceFitTogether) {
   MeasuredPlans plans(on_device(1), kLayers, 0);
   plans.tell_of_device(kLittle);

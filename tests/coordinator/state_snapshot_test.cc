@@ -14,13 +14,13 @@ namespace {
 constexpr std::size_t kPartBytes = std::size_t{20} << 20;  // three pieces
 constexpr std::uint32_t kNumGroups = 4;
 
-// As much memory is free, beside the copies, whatever happens.
+// The amount of free memory in addition to the copies, which is always the same.
 std::function<std::uint64_t()> free_bytes(std::uint64_t bytes) {
   return [bytes] { return bytes; };
 }
 const auto kNoLimit = free_bytes(UINT64_MAX);
 
-// Weight groups of two parts each, all of whose bytes are the number of the last update.
+// Weight groups of two parts each. All bytes of a group are the number of its last update.
 class Groups {
  public:
   Groups() : memory_(2 * kNumGroups, std::vector<std::byte>(kPartBytes)) {}
@@ -41,14 +41,15 @@ class Groups {
   std::vector<std::vector<std::byte>> memory_;
 };
 
-// By memcmp() of each byte with the one before it: ThreadSanitizer checks a call's whole range at once, and a loop byte
-// by byte.
+// Compares each byte with the one before it by memcmp(): ThreadSanitizer checks the whole range of
+// a call at once, but a loop byte by byte.
 bool is_all_zero(std::span<const std::byte> bytes) {
   return bytes.empty() ||
          (bytes[0] == std::byte{0} && std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) == 0);
 }
 
-// Whoever is faster, and however little may be copied: the saver reads what was there before the updates.
+// Whichever thread is faster, and however little may be copied, the saver reads the state before
+// the updates.
 TEST(StateSnapshot, IsReadAsItWasWhileUpdatesGoOn) {
   for (const bool updates_first_to_last : {true, false}) {
     for (const std::uint64_t free :
@@ -92,18 +93,18 @@ TEST(StateSnapshot, CopiesNothingThatIsReadAndNothingTwice) {
   EXPECT_EQ(snapshot.peak_copied_bytes(), 2 * kPartBytes) << "the copy that was read is gone";
 }
 
-// While a piece is on its way to a slow disk, only its own group's update waits.
+// While a piece is being written to a slow disk, only the update of its own group waits.
 TEST(StateSnapshot, ASlowReaderHoldsUpNoOtherGroup) {
   Groups groups;
   StateSnapshot snapshot(groups.parts(), kNoLimit);
   int pieces = 0;
   EXPECT_TRUE(snapshot.read_next([&](std::span<const std::byte> piece) {
-    if (pieces++ == 0) groups.update(3, snapshot);  // would never return, if it waited for this
+    if (pieces++ == 0) groups.update(3, snapshot);  // would never return if it waited for this piece
     EXPECT_TRUE(is_all_zero(piece));
   }));
 }
 
-// What is free when the save begins may be used by activations later.
+// Memory that is free when the save begins may be used by activations later.
 TEST(StateSnapshot, CopiesOnlyWhatThereIsRoomForByThen) {
   Groups groups;
   std::atomic<std::uint64_t> free{std::uint64_t{8} * kPartBytes};
@@ -119,7 +120,7 @@ TEST(StateSnapshot, CopiesOnlyWhatThereIsRoomForByThen) {
   EXPECT_EQ(snapshot.peak_copied_bytes(), 2 * kPartBytes);
 }
 
-// A saver that fails, or is not wanted any more, holds up nobody.
+// A saver that fails, or is no longer needed, delays no update.
 TEST(StateSnapshot, OnceClosedUpdatesDoNotWait) {
   Groups groups;
   StateSnapshot snapshot(groups.parts(), free_bytes(0));
@@ -132,7 +133,7 @@ TEST(StateSnapshot, OnceClosedUpdatesDoNotWait) {
   EXPECT_EQ(snapshot.peak_copied_bytes(), 0U);
 }
 
-// By another thread than the saver's, which may just be reading a copy.
+// Another thread than the saver's closes the snapshot while the saver may be reading a copy.
 TEST(StateSnapshot, ClosedWhileItIsReadEndsWithThatPiece) {
   for (const bool is_copied : {false, true}) {
     Groups groups;

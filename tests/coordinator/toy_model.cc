@@ -36,7 +36,8 @@ float rounded(DType dtype, float value) {
   return dtype == DType::kFloat32 ? value : float_from_bf16(bf16_from_float(value));
 }
 
-// The arithmetic of a layer, shared by reference and executor: what is under test is what moves between them.
+// The arithmetic of a layer, shared by reference and executor: the test is about what moves between
+// layers.
 Vector forward(const Vector& x, const Vector& w, const Vector& u) {
   Vector y(x.size());
   for (std::size_t i = 0; i < x.size(); ++i) {
@@ -101,8 +102,8 @@ Catalogue toy_catalogue(const ToyConfig& config) {
 float toy_initial_weight(std::uint32_t group, std::uint64_t element) { return pseudo_random(1, group, element); }
 
 Vector toy_input(const ToyConfig& config, int round, int microbatch) {
-  // Microbatches of unequal size, as when a batch cannot be split evenly, are the executor's affair; here all are
-  // equal.
+  // All microbatches have the same size: unequal sizes, as when a batch cannot be split evenly, are
+  // handled by the executor.
   Vector values;
   for (int i = 0; i < config.num_elements; ++i) {
     values.push_back(
@@ -124,7 +125,7 @@ AdamW toy_rule() { return {.learning_rate = 0.02, .weight_decay = 0.01}; }
 
 namespace {
 
-// Per weight group: masters, moments, and the working copies of all versions so far.
+// Masters, moments, and the working copies of all versions so far, by weight group.
 struct ReferenceState {
   std::vector<Vector> masters, m, v;
   std::vector<std::vector<Vector>> versions;
@@ -140,7 +141,7 @@ double run_round(const ToyConfig& config, const Catalogue& catalogue, const std:
   double total = 0;
   for (int m = 0; m < config.num_microbatches; ++m) {
     std::vector<Vector> x = {toy_input(config, round, m)};
-    // uses_of() is sorted by group; layer 0's groups are (w, u), the last layer's (u, w).
+    // uses_of() is sorted by group: layer 0 has the groups (w, u), the last layer (u, w).
     const auto w_group = [&](int layer) {
       return group_of_use(catalogue, layer, is_tied(config, layer) && layer > 0 ? 1 : 0);
     };

@@ -1,7 +1,8 @@
 // tests/coordinator/toy_model.h
-// A model without LibTorch whose every number depends on all that came before: it shows whether the protocol moved the
-// right bytes. Layer: y = 0.75 x + 0.25 w x, element by element; loss: sum of y * label. The first and the last layer
-// can share a tied parameter u: y += 0.125 u.
+// A model without LibTorch in which every number depends on all numbers before it, so it shows
+// whether the protocol moved the right bytes. Layer: y = 0.75 x + 0.25 w x, element by element;
+// loss: the sum of y * label. The first and the last layer can share a tied parameter u: y += 0.125
+// u.
 #pragma once
 
 #include <cstring>
@@ -27,9 +28,9 @@ struct ToyConfig {
   bool asynchronous = false;
   DType dtype = DType::kFloat32;
   double max_grad_norm = 0;
-  bool scales_loss = false;                      // by powers of two, which must change nothing
-  ExitCode failure_code = ExitCode::kUserError;  // of the failing layer
-  int failing_layer = -1;                        // throws in the last microbatch of step 2
+  bool scales_loss = false;                      // by powers of two, which must not change results
+  ExitCode failure_code = ExitCode::kUserError;  // of the exception that the failing layer throws
+  int failing_layer = -1;                        // this layer throws in the last microbatch of step 2; -1: none
 };
 
 struct ToyResult {
@@ -45,7 +46,7 @@ std::vector<float> toy_input(const ToyConfig& config, int round, int microbatch)
 std::vector<float> toy_label(const ToyConfig& config, int round, int microbatch);
 AdamW toy_rule();
 
-// What a run must give: one thing after the other, in one thread.
+// Returns what a run must compute, by a sequential loop in one thread.
 ToyResult toy_reference(const ToyConfig& config);
 
 class ToyExecutor : public StageExecutor {
@@ -66,7 +67,7 @@ class ToyExecutor : public StageExecutor {
   ToyConfig config_;
   const Catalogue& catalogue_;
   [[nodiscard]] std::vector<float> values_of(const std::byte* weights) const;
-  // What enters the layers of a stage, and what leaves the last one.
+  // Returns the input of each layer of a stage, and the output of the last one.
   [[nodiscard]] std::vector<std::vector<float>> run_forward(const StageTask& task, int microbatch,
                                                             const MicrobatchInputs& inputs) const;
 

@@ -21,7 +21,7 @@ std::vector<UniqueFd> duplicates(const std::vector<int>& descriptors) {
   return result;
 }
 
-// Reads all that a dump is made of, again and again, as long as it lives.
+// Reads everything that a dump contains, repeatedly, until it is destroyed.
 class BoardReader {
  public:
   explicit BoardReader(const FaultBoard& board) : thread_([this, &board] { read(board); }) {}
@@ -45,11 +45,12 @@ class BoardReader {
   }
 
   std::atomic<bool> done_{false};
-  std::int64_t num_waits_ = 0;  // the thread's
+  std::int64_t num_waits_ = 0;  // used only by the thread
   std::thread thread_;
 };
 
-// Both working copies, where there are two: an asynchronous run begins with the version before, too.
+// Writes both working copies if there are two: an asynchronous run begins with the version before,
+// too.
 void write_initial_weights(Store& store) {
   for (std::uint32_t b = 0; b < store.catalogue().weight_groups().size(); ++b) {
     const WeightGroupRecord& group = store.catalogue().weight_groups()[b];
@@ -170,7 +171,7 @@ std::vector<ToyResult> run_toy(const ToyConfig& config, const RunSettings& setti
   const auto store = Store::create(store_settings, toy_catalogue(config));
   write_initial_weights(*store);
   const Workers workers(*store, settings, config);
-  std::optional<BoardReader> reader;  // after the processes are forked
+  std::optional<BoardReader> reader;  // started after the processes are forked
   if (settings.board != nullptr) reader.emplace(*settings.board);
   PipelineSettings options;
   options.adds_rounds = config.rounds_per_step > 1;

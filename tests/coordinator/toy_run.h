@@ -1,6 +1,6 @@
 // tests/coordinator/toy_run.h
-// Runs of the toy model: a coordinator in the test's thread, and workers as threads over one mapping of the store, over
-// one each, or as processes.
+// Runs the toy model with a coordinator in the test's thread and with workers that are threads over
+// the test's mapping of the store, threads with one mapping each, or processes.
 #pragma once
 
 #include <sys/types.h>
@@ -35,22 +35,23 @@ struct RunSettings {
   Harness harness = Harness::kOneMapping;
   int num_workers = 1;
   bool prefetch = true;
-  std::string plan;  // "" = by the coordinator, and cut anew on the way
+  std::string plan;  // "": chosen by the coordinator, and cut again during the run
   const FaultBoard* board = nullptr;
   bool fits_device = false;  // the workers' devices have memory of their own
   bool check_consistency = false;
   TraceJournal* trace = nullptr;
-  // A worker's life: in a thread, or in a process of its own.
+  // Runs a worker until the run ends: in a thread, or in a process of its own.
   using Serve = std::function<void(Store& store, int worker, const ToyConfig& config, const RunSettings& settings)>;
   Serve serve = serve_on_cpu;
 };
 
 [[nodiscard]] std::optional<FaultBoardEntry> entry(const FaultBoard* board, int index);
 
-// The workers of a run, ended by the coordinator's end.
+// The workers of a run. They end when the coordinator ends them.
 class Workers {
  public:
-  // Forks, where they are processes: before any thread is started. The store must outlive it.
+  // Forks if the workers are processes, so it must be called before any thread is started. The
+  // store must outlive it.
   Workers(Store& store, const RunSettings& settings, const ToyConfig& config);
   ~Workers();
   Workers(const Workers&) = delete;
@@ -62,10 +63,11 @@ class Workers {
   std::vector<pid_t> children_;
 };
 
-// The results of `trainings` from the same weights, one after the other in one run.
+// Returns the results of `trainings` trainings with the same initial weights, one after the other
+// in one run.
 std::vector<ToyResult> run_toy(const ToyConfig& config, const RunSettings& settings, int trainings = 1);
 
-// That they are the sequential loop's.
+// Expects the results of the sequential loop from each training.
 void expect_reference(const ToyConfig& config, const RunSettings& settings, int trainings = 1);
 
 }  // namespace rp::test

@@ -14,7 +14,7 @@ namespace rp {
 namespace {
 
 constexpr std::uint32_t kNumGroups = 4;
-constexpr std::int64_t kNumElements = 1 << 18;  // an update takes long enough to be seen
+constexpr std::int64_t kNumElements = 1 << 18;  // large enough for an update to be observed while it runs
 
 std::unique_ptr<Store> new_store(bool tied, std::int64_t num_elements = kNumElements,
                                  std::uint32_t num_layers = kNumGroups, bool with_sums = false,
@@ -39,12 +39,12 @@ void fill_gradient(Store& store, std::uint32_t use, float value) {
   std::fill_n(gradient, store.catalogue().weight_groups()[record.group].num_elements, value);
 }
 
-// A round was accepted: a task for each use.
+// Accepts a task for each use, as the acceptance of a round does.
 void accept_tasks(Updates& updates, const Store& store, std::uint64_t version = 1) {
   for (std::uint32_t use = 0; use < store.catalogue().uses().size(); ++use) updates.task_accepted(version, use);
 }
 
-// After the step that makes `version`, the last one.
+// Returns the history after the step that makes `version`, which is the last step.
 UpdateHistory history_of(Updates& updates, std::uint64_t version) {
   updates.keep(version, std::make_shared<StateSnapshot>(std::vector<StateSnapshot::Part>(), [] { return UINT64_MAX; }));
   return updates.wait_kept();
@@ -61,7 +61,7 @@ TEST(Updates, PublishAGroupAsSoonAsItsGradientIsCommittedAndNoOther) {
   Updates updates(*store, 0, {});
   accept_tasks(updates, *store);
   updates.accept_step(1, 0, {.rules = {AdamW{}}});
-  for (std::uint32_t group = kNumGroups; group-- > 0;) {  // backward: the last layer first
+  for (std::uint32_t group = kNumGroups; group-- > 0;) {  // in the order of a backward pass: the last layer first
     fill_gradient(*store, group, 1);
     updates.gradient_committed(1, group, 1, square_sum(1));
     expect_published(*store, group, 1);
@@ -74,7 +74,7 @@ TEST(Updates, PublishAGroupAsSoonAsItsGradientIsCommittedAndNoOther) {
   updates.wait_applied(1);
 }
 
-// A worker that waits for weights of a slow update does not wait in vain.
+// A worker that waits for the weights of a slow update must not time out.
 TEST(Updates, AreProgressOfTheRun) {
   for (const bool adds_rounds : {false, true}) {
     const auto store = new_store(false, kNumElements, kNumGroups, adds_rounds);
@@ -101,8 +101,8 @@ TEST(Updates, WaitForTheCallOfStep) {
   EXPECT_EQ(updates.wait_norm(*outcome).grad_norm, 0);
 }
 
-// With clipping the updates run in the order in which the next round needs the layers, whichever came first: the call
-// of step() or the last gradient.
+// With clipping, the updates run in the order in which the next round needs the layers, whether the
+// call of step() or the last gradient comes first.
 TEST(Updates, WithClippingAreDoneInLayerOrder) {
   for (const bool is_called_first : {true, false}) {
     const auto store = new_store(false);
@@ -148,7 +148,7 @@ TEST(Updates, WithClippingScaleByTheNormOfAllGradients) {
   }
 }
 
-// A gradient that is not finite must not spoil weights and moments.
+// A gradient that is not finite must not change weights and moments.
 TEST(Updates, WithClippingSkipAStepWhoseNormIsNotFinite) {
   const auto store = new_store(false, kNumElements, kNumGroups, false, 2);
   Updates updates(*store, 0, {});
@@ -218,7 +218,7 @@ TEST(Updates, OfATiedGroupWaitForAllItsUses) {
   for (std::uint32_t use = 3; use-- > 0;) {
     EXPECT_EQ(store->published(0).observe(), 0U);
     fill_gradient(*store, use, 2);
-    updates.gradient_committed(1, use, 1, 0);  // the workers' sums of a tied weight group mean nothing
+    updates.gradient_committed(1, use, 1, 0);  // the workers' square sums of a tied weight group are not used
   }
   updates.wait_applied(1);
   EXPECT_DOUBLE_EQ(updates.wait_norm(*outcome).grad_norm, std::sqrt(square_sum(6)));
@@ -242,7 +242,7 @@ TEST(Updates, OfSeveralRoundsGiveAGradientBackWhenItIsAdded) {
   EXPECT_DOUBLE_EQ(updates.wait_norm(*outcome).grad_norm, std::sqrt(square_sum(6)));
 }
 
-// An asynchronous run: the next step's gradients are there before this step is applied.
+// In an asynchronous run, gradients of the next step are committed before this step is applied.
 TEST(Updates, OfSeveralRoundsKeepTheSumOfAStepUntilItIsApplied) {
   const auto store = new_store(false, kNumElements, 1, true);
   Updates updates(*store, 0, {.adds_rounds = true});
@@ -279,7 +279,8 @@ TEST(Updates, OfAModelWithoutParametersAreDoneAtOnce) {
   }
 }
 
-// Of several groups that may be updated, the next round needs the first one first.
+// If several groups may be updated, the first one in layer order must be next, since the next round
+// needs it first.
 TEST(Updates, WithoutClippingTakeTheFirstLayerOfThoseThatAreReady) {
   const auto store = new_store(false);
   Updates updates(*store, 0, {});
@@ -319,7 +320,7 @@ TEST(Updates, ThatAreStoppedGiveTheFirstErrorToAllWhoWait) {
   expect_error(ExitCode::kHang, {"first"}, [&] { (void)updates.wait_norm(*outcome); });
 }
 
-// Each group's rule, and only that, changes its parameters.
+// Only the rule of its own group changes a parameter.
 TEST(Updates, ByGroupsFollowTheRuleOfEachParameter) {
   std::vector<LayerRequest> layers(2, LayerRequest{.name = "l"});
   for (LayerRequest& layer : layers)
@@ -356,7 +357,7 @@ TEST(Updates, ByGroupsFollowTheRuleOfEachParameter) {
                [&] { (void)group_parameters(store->catalogue(), 0, {groups[0]}); });
 }
 
-// Adam's corrections count the steps that changed something.
+// Adam's bias corrections count the steps that changed weights.
 TEST(Updates, CountOnlyStepsThatAreNotSkipped) {
   const auto store = new_store(false, kNumElements, 1);
   Updates updates(*store, 0, {});
@@ -371,11 +372,12 @@ TEST(Updates, CountOnlyStepsThatAreNotSkipped) {
     EXPECT_EQ(updates.wait_norm(*outcome).nonfinite_layers, version == 2 ? std::vector<int>{0} : std::vector<int>{});
   }
   EXPECT_EQ(history_of(updates, 3).num_applied, 2U);
-  // Two steps of Adam with the same gradient: each moves by the learning rate.
+  // Two steps of Adam with the same gradient each change a weight by the learning rate.
   EXPECT_NEAR(weights(*store, 0)[0], -2e-3, 1e-6);
 }
 
-// A saver reads the step after which it was asked for, also if later ones are there before it begins.
+// A saver reads the state after the requested step, even if later steps are accepted before it
+// begins to read.
 TEST(Updates, LeaveAKeptVersionAsItIs) {
   const auto store = new_store(false);
   Updates updates(*store, 0, {});
@@ -388,7 +390,7 @@ TEST(Updates, LeaveAKeptVersionAsItIs) {
     accept_tasks(updates, *store, version);
     for (std::uint32_t group = 0; group < kNumGroups; ++group) {
       EXPECT_EQ(store->gradient_released(group).wait_at_least(version - 1, kLong),
-                WaitResult::kReached);  // the step before has read the gradient
+                WaitResult::kReached);  // the step before has read its gradient
       fill_gradient(*store, group, 1);
       updates.gradient_committed(version, group, version, 1);
     }
@@ -460,7 +462,7 @@ TEST(Updates, WithLossScalingUnscaleSkipAndGrow) {
   const auto scale_of = [&](std::uint64_t version) { return record.scales[version % LossScaleRecord::kNumScales]; };
   EXPECT_EQ(scale_of(0), 8);
   std::uint64_t version = 0;
-  // The step after `version` with gradients of `value` times the scale.
+  // Makes the step after `version` with gradients of `value` times the scale.
   const auto step = [&](float value) {
     const double scale = scale_of(version);
     const float gradient = value * static_cast<float>(scale);
@@ -469,7 +471,7 @@ TEST(Updates, WithLossScalingUnscaleSkipAndGrow) {
     updates.gradient_committed(version, 0, version, square_sum(gradient));
     const auto outcome = updates.accept_step(version, version - 1, {.rules = {Sgd{.learning_rate = 1}}});
     expect_published(*store, 0, version);
-    EXPECT_GE(record.version.observe(), version) << "whoever sees the weights must see their scale";
+    EXPECT_GE(record.version.observe(), version) << "a worker that sees the weights must see their scale";
     updates.wait_applied(version);
     EXPECT_EQ(updates.wait_norm(*outcome).loss_scale, scale);
     EXPECT_EQ(updates.wait_norm(*outcome).skipped, !std::isfinite(value));
@@ -482,7 +484,7 @@ TEST(Updates, WithLossScalingUnscaleSkipAndGrow) {
   EXPECT_EQ(scale_of(1), 8);
   step(INFINITY);
   EXPECT_EQ(weights(*store, 0)[7], -1);
-  EXPECT_EQ(scale_of(2), 2) << "an overflow shrinks the scale, and the count of good steps begins anew";
+  EXPECT_EQ(scale_of(2), 2) << "an overflow shrinks the scale, and the count of good steps begins again";
   step(1);
   EXPECT_EQ(scale_of(3), 2);
   step(1);

@@ -1,4 +1,5 @@
-// Bulk copies over a driver in virtual time: how much of a link they use, and how long an urgent copy waits for them.
+// Tests bulk copies over a driver in virtual time: how much of a link they use, and how long an
+// urgent copy waits for them.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
@@ -21,7 +22,7 @@ namespace {
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 constexpr std::int64_t kCallNs = 2000;
 
-// A link, and the time from a piece's end until the next one is in the link's queue.
+// A link, and the time from the end of a piece until the next one is in the link's queue.
 struct Link {
   double bytes_per_ns = 0;
   std::int64_t refill_ns = 0;
@@ -29,7 +30,7 @@ struct Link {
   [[nodiscard]] double ns(std::uint64_t bytes) const { return static_cast<double>(bytes) / bytes_per_ns; }
 };
 
-// Registered memory of the host's that nobody touches.
+// Registered host memory that no code accesses.
 class HostMemory {
  public:
   explicit HostMemory(std::uint64_t bytes)
@@ -45,7 +46,7 @@ class HostMemory {
   void* const data_;
 };
 
-// A thread that copies weight groups in bulk, and another one whose copies are urgent.
+// A thread that copies weight groups in bulk, and another thread whose copies are urgent.
 class ModelRun {
  public:
   explicit ModelRun(const Link& link)
@@ -67,7 +68,7 @@ class ModelRun {
   void copy_groups(int num, std::uint64_t bytes) {
     const auto wait = [this](const auto& has_room) {
       while (has_room({&kNeverStop, 0}) != WaitResult::kReached) timed_.step();
-      timed_.pass(link_.refill_ns / 2 - kCallNs);  // it wakes up; then comes the copy's call
+      timed_.pass(link_.refill_ns / 2 - kCallNs);  // it wakes up; then the copy is called
       return true;
     };
     const auto enqueue_piece = [this](std::uint64_t, auto enqueue) {
@@ -78,7 +79,7 @@ class ModelRun {
     for (int i = 0; i < num; ++i) EXPECT_TRUE(copies_.copy(to_, from_.data(), bytes, wait, enqueue_piece));
   }
 
-  // Urgent copies of `bytes`, a random time behind each other; of `mean_ns` on average.
+  // Begins urgent copies of `bytes` bytes at random times, `mean_ns` apart on average.
   void begin_urgent(std::uint64_t bytes, std::int64_t mean_ns) {
     std::exponential_distribution<double> times(1.0 / static_cast<double>(mean_ns));
     timed_.at(TimedDriver::now_ns() + static_cast<std::int64_t>(times(random_)), [this, bytes, mean_ns] {
@@ -93,14 +94,15 @@ class ModelRun {
     while (!timed_.is_idle()) timed_.step();
   }
 
-  // The part of the time in which the link copied.
+  // Returns the fraction of the time during which the link copied.
   [[nodiscard]] double link_use() const {
     std::int64_t busy_ns = 0;
     for (const TimedDriver::Copy& copy : timed_.copies()) busy_ns += copy.end_ns - copy.start_ns;
     return static_cast<double>(busy_ns) /
            static_cast<double>(timed_.copies().back().end_ns - timed_.copies().front().start_ns);
   }
-  // What urgent copies waited for the link at most, ns and as a part of a piece's time then.
+  // The longest time that an urgent copy waited for the link, in ns and relative to the time of a
+  // piece then.
   struct Delay {
     double ns = 0;
     double pieces = 0;
@@ -122,7 +124,7 @@ class ModelRun {
     return longest;
   }
   [[nodiscard]] std::uint64_t piece_bytes() const { return copies_.piece_bytes(); }
-  // What keeps two pieces' link busy.
+  // Returns the bytes that the link copies during a refill.
   [[nodiscard]] double refill_bytes() const { return link_.bytes_per_ns * static_cast<double>(link_.refill_ns); }
 
  private:
@@ -145,7 +147,7 @@ class ModelRun {
   std::byte* const to_;
   std::mt19937 random_{7};
   bool sends_urgent_ = true;
-  // How long pieces are, from this time on.
+  // The length of pieces from a given time on.
   struct PieceLength {
     std::int64_t since_ns = 0;
     std::uint64_t bytes = 0;
@@ -165,8 +167,8 @@ class BulkCopiesModel : public testing::TestWithParam<Link> {
                   delay.pieces);
     std::printf("\n");
   }
-  // No longer than the refill asks for: 1.5 of it, in steps of 512 KiB. Refills of different lengths are known less
-  // well.
+  // Expects pieces that are not longer than the refill requires: 1.5 times its bytes, in steps of
+  // 512 KiB. If refills vary in length, the bound is less exact.
   static void expect_no_larger_pieces_than_needed(const ModelRun& run) {
     const double needed = (GetParam().jitter > 0 ? 2.1 : 1.5) * run.refill_bytes() + static_cast<double>(kMiB) / 2;
     EXPECT_LE(static_cast<double>(run.piece_bytes()), std::max(needed, static_cast<double>(4 * kMiB)));
@@ -194,7 +196,7 @@ TEST_P(BulkCopiesModel, DelayAnUrgentCopyByTwoPiecesAtMost) {
     EXPECT_GE(run.link_use(), 0.97);
     EXPECT_GT(run.longest_delay().num, 500);
     EXPECT_LE(run.longest_delay().pieces, 2);
-    if (bytes < kMiB) expect_no_larger_pieces_than_needed(run);  // long ones hold up what is measured as well
+    if (bytes < kMiB) expect_no_larger_pieces_than_needed(run);  // long ones also delay the copies that are measured
   }
 }
 

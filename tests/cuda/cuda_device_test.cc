@@ -1,5 +1,5 @@
-// A GPU's memory, copies and registered memory, over a driver without a GPU. Streams in general:
-// tests/device/device_test.cc.
+// Tests a GPU's memory, copies and registered memory, over a driver without a GPU.
+// tests/device/device_test.cc tests streams in general.
 #include "cuda/cuda_device.h"
 
 #include <gmock/gmock.h>
@@ -29,7 +29,7 @@ std::unique_ptr<CudaDevice> device_of(const FakeDriver& driver,
   return std::make_unique<CudaDevice>(driver.table(), options, [](const std::string&) {});
 }
 
-// Pages of the host's, filled with numbers.
+// Pages of host memory, filled with numbers.
 class HostPages {
  public:
   explicit HostPages(std::uint64_t num) : bytes_(num * kPage) {
@@ -46,7 +46,7 @@ class HostPages {
   std::byte* data_;
 };
 
-// A stream over registered memory of the test's own choice.
+// A stream over registered memory that the test chooses.
 struct OwnStream {
   explicit OwnStream(const FakeDriver& of_driver)
       : driver(of_driver),
@@ -83,7 +83,7 @@ TEST(CudaStream, NeverCopiesAcrossTheEndOfWhatWasRegisteredInOnePiece) {
 TEST(CudaStream, CopiesWhatIsNotRegisteredThroughABufferInItsOrder) {
   const FakeDriver driver({.max_delay_us = 50});
   OwnStream own(driver);
-  constexpr std::uint64_t kPages = 2560;  // 10 MiB: three turns of the buffer
+  constexpr std::uint64_t kPages = 2560;  // 10 MiB: the staging buffer is filled three times
   const HostPages pages(kPages);
   HostPages back(kPages);
   std::memset(back.data(), 0, back.bytes());
@@ -114,7 +114,7 @@ TEST(PinnedMemory, IsFoundByAnyOfItsBytes) {
   EXPECT_FALSE(extent(2 * kPage, kPage).is_registered);
 }
 
-// A failure leaves nothing that would show up as another one later.
+// A failure has no effect that could appear later as another failure.
 TEST(PinnedMemory, SaysWhyItCouldNotBeRegisteredAndIsAsBefore) {
   FakeDriver driver;
   OwnStream own(driver);
@@ -130,7 +130,7 @@ TEST(PinnedMemory, SaysWhyItCouldNotBeRegisteredAndIsAsBefore) {
 TEST(PinnedMemory, TakesPagesThatThisProcessMayOnlyRead) {
   struct Case {
     bool knows_read_only;
-    bool refuses_first;  // though it says that it knows
+    bool refuses_first;  // although it reports support
   };
   for (const auto [knows_read_only, refuses_first] : {Case{true, false}, Case{false, false}, Case{true, true}}) {
     FakeDriver driver({.registers_read_only = knows_read_only});
@@ -213,7 +213,8 @@ TEST(CudaDevice, TakesWhatIsFreeButForAMarginAndSharesItWithOthersOnTheSameGpu) 
   EXPECT_EQ(first->name(), "cuda (Fake)");
   const auto second = device_of(driver, {.num_sharers = 2});
   EXPECT_EQ(driver.taken_bytes(), 64U << 20) << "no less for who comes later";
-  const auto third = device_of(driver, {.memory_bytes = CudaDevice::kMarginBytes});  // another program
+  const auto third =
+      device_of(driver, {.memory_bytes = CudaDevice::kMarginBytes});  // takes the place of another program
   expect_error(ExitCode::kNoResource, {"1.00 GiB of memory free", "1.50 GiB are wanted", "--gpu-memory", "nvidia-smi"},
                [&] { (void)device_of(driver, {.memory_bytes = std::uint64_t{3} << 29}); });
   expect_error(ExitCode::kNoResource, {"only 1.00 GiB of memory free", "--gpu-memory", "nvidia-smi"},
@@ -236,10 +237,10 @@ TEST(CudaDevice, SaysThatTheDriverDoesNotTellWhatIsFree) {
                [&] { (void)device_of(driver, {}); });
 }
 
-// Streams of a CudaDevice by their number: each has another one beside it.
+// The numbers of streams of a CudaDevice. Each stream is followed by its second stream.
 constexpr int kUploadInputs = 2, kCompute = 8;
 
-// A tensor of LibTorch's is given back when the last kernel that reads it is enqueued.
+// LibTorch frees a tensor when the last kernel that reads it has been enqueued.
 TEST(CudaDevice, UploadsToNewMemoryComeAfterWhatIsStillComputedWithIt) {
   FakeDriver driver;
   const auto store = store_with_layers(1, 1024);
@@ -276,7 +277,7 @@ TEST(CudaDevice, MemoryIsGivenBackWhileItIsComputedWith) {
   device->stream(StreamKind::kCompute).drain();
 }
 
-// Its thread could not be joined else.
+// Otherwise its thread could not be joined.
 TEST(CudaDevice, ThatIsToldToStopLetsGoOfWhoWaitsForItsGpu) {
   static std::atomic<int> num_calls;
   num_calls.store(0);
@@ -292,7 +293,7 @@ TEST(CudaDevice, ThatIsToldToStopLetsGoOfWhoWaitsForItsGpu) {
   constexpr int kMax = 32;  // a driver would block soon after
   const Deadline deadline = Deadline::after_seconds(20);
   while (num_enqueued.load() < kMax && !deadline.passed()) std::this_thread::yield();
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // long enough for a wrong one
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // long enough for a wrong call
   EXPECT_EQ(num_enqueued.load(), kMax);
   device->stop();
   thread.join();
@@ -301,8 +302,8 @@ TEST(CudaDevice, ThatIsToldToStopLetsGoOfWhoWaitsForItsGpu) {
   EXPECT_EQ(num_calls.load(), kMax) << "what was enqueued before is called";
 }
 
-// A GPU that waits for what never comes: the driver would wait with it when something is given back, and nobody heard
-// of the reason.
+// A GPU that waits for something that never happens. When resources are freed, the driver would
+// wait too, and the reason would never be reported.
 TEST(CudaDevice, ThatWasGivenUpEndsWithoutWaitingForItsGpu) {
   static std::atomic<int> num_calls;
   num_calls.store(0);
@@ -322,7 +323,7 @@ TEST(CudaDevice, ThatWasGivenUpEndsWithoutWaitingForItsGpu) {
   EXPECT_FALSE(deadline.passed());
   EXPECT_EQ(driver.taken_bytes(), 32U << 20) << "the end of the process gives it back";
   driver.let_go(kUploadInputs);
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // long enough for a wrong one
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // long enough for a wrong call
   EXPECT_EQ(num_calls.load(), 1) << "what it is about is gone";
 }
 
@@ -338,7 +339,7 @@ TEST(CudaDevice, ThatWasGivenUpAndEndsItsWorkGivesBackAllThatItTook) {
   EXPECT_EQ(driver.registered_bytes(), 0U);
 }
 
-// Hundreds of GiB of registered memory take the driver a long time piece by piece.
+// The driver needs a long time to unregister hundreds of GiB of memory piece by piece.
 TEST(CudaDevice, ThatIsLeftToTheEndOfItsProcessGivesNothingBackToTheDriver) {
   for (const bool was_given_up : {false, true}) {
     const FakeDriver driver;
@@ -373,7 +374,7 @@ TEST(CudaDevice, IsTheOneWithTheUuid) {
                [&] { (void)device_of(driver, {.uuid = "GPU-7", .memory_bytes = 1 << 20}); });
 }
 
-// On this machine, whatever it is.
+// Uses the driver of this machine, if there is one.
 TEST(CudaDriver, IsThereOrSaysWhatToDo) {
   try {
     EXPECT_NE(cuda_driver().memcpy_async, nullptr);

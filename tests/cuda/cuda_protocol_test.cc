@@ -1,6 +1,6 @@
-// The protocol (docs/design/protocol.md) with GPUs that wait for each other, over a driver without a GPU: the toy
-// model's bits are the sequential loop's, whatever order streams run in; with both kinds of signals; as threads and as
-// processes.
+// Tests the protocol (docs/design/protocol.md) with GPUs that wait for each other, over a driver
+// without a GPU. The toy model has the same bits as in the sequential loop, in whatever order
+// streams run; with both kinds of signals; as threads and as processes.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -18,7 +18,7 @@ namespace rp::test {
 namespace {
 
 constexpr std::uint64_t kPage = 4096;
-constexpr std::uint64_t kPieceBytes = 8 * kPage;  // several of them in the toy model's store
+constexpr std::uint64_t kPieceBytes = 8 * kPage;  // the toy model's store has several of them
 
 struct GpuRun {
   GpuSignals signals = GpuSignals::kWords;
@@ -28,7 +28,8 @@ struct GpuRun {
   RefusalOptions refusals{};
 };
 
-// Weights, gradients and the control segment: activations are registered when a copy meets them.
+// Expects weights, gradients and the control segment to be registered. Activations are registered
+// when a copy meets them.
 void expect_all_registered(const CudaDevice& device, Store& store) {
   device.pinned_store().wait_until_through();
   std::vector<Store::Region> regions = store.regions();
@@ -52,13 +53,14 @@ void serve_on_gpu(const CudaDriver& driver, Store& store, int worker, const ToyC
   CudaDevice device(driver, options, [](const std::string& text) { ADD_FAILURE() << text; });
   QueuedExecutor executor(config, store.catalogue(), device);
   Worker served(store, worker, device, executor, entry(settings.board, 1 + worker), settings.trace);
-  // The others register while they copy, and may come to the end of the run before that of the store.
+  // The other workers register while they copy, and may finish the run before the registration of
+  // the store.
   if (worker % 2 == 0) expect_all_registered(device, store);
   served.serve();
   EXPECT_EQ(executor.num_loaded_late(), 0U) << "kernels were loaded while streams may have waited for other workers";
 }
 
-// Threads share a driver, as processes share a GPU; each process has its own view of it.
+// Threads share a driver, as processes share a GPU; each process has its own view of the driver.
 void expect_reference_on_gpus(const ToyConfig& config, RunSettings settings, const GpuRun& run, int trainings = 1) {
   const FakeDriverOptions options{.seed = run.seed, .max_delay_us = run.max_delay_us, .refusals = run.refusals};
   if (settings.harness == Harness::kProcesses) {
@@ -104,7 +106,7 @@ TEST_P(GpuProtocol, AnyNumberOfWorkersPlanAndPrefetchGivesTheBitsOfTheSequential
   }
 }
 
-// More events than the ring of them has.
+// Runs more events than the ring has.
 TEST_P(GpuProtocol, ManyStepsReuseTheRingsTheEventsAndTheMemory) {
   ToyConfig config;
   config.num_steps = 80;
@@ -122,7 +124,7 @@ TEST_P(GpuProtocol, SlowStreamsChangeNothing) {
                            {.signals = signals(), .seed = 7, .max_delay_us = 200});
 }
 
-// How often each piece of the store is refused, at random up to this.
+// Each piece of the store is refused a random number of times up to this maximum.
 class RefusedRegistrations : public testing::TestWithParam<std::tuple<Harness, int>> {};
 
 TEST_P(RefusedRegistrations, OfOneToEightWorkersAtOnceAreCuredByLaterAttempts) {
@@ -143,7 +145,7 @@ INSTANTIATE_TEST_SUITE_P(Over, RefusedRegistrations,
                                                           Harness::kProcesses),
                                           testing::Range(1, 6)));
 
-// As kernels do that pin at most 2 GiB at once.
+// Simulates kernels that pin at most 2 GiB at once.
 class ShortPins : public testing::TestWithParam<Harness> {};
 
 TEST_P(ShortPins, AreAllThatARunNeeds) {
@@ -154,16 +156,17 @@ TEST_P(ShortPins, AreAllThatARunNeeds) {
 INSTANTIATE_TEST_SUITE_P(Over, ShortPins,
                          testing::Values(Harness::kOneMapping, Harness::kTwoMappings, Harness::kProcesses));
 
-// Signalled by the host, whatever else GPUs can do.
+// The host signals, even if GPUs could.
 class CheckedGpuProtocol : public testing::TestWithParam<Harness> {};
 
-// What the check reads on the host is there, and is not overwritten by what its streams do next.
+// The data that the check reads on the host are complete, and later operations of the streams do
+// not overwrite them.
 TEST_P(CheckedGpuProtocol, FindsNothing) {
   ToyConfig config;
   config.tied = true;
   config.asynchronous = true;
   config.num_steps = 2;
-  config.num_elements = 300'000;  // more than one piece of what is read back
+  config.num_elements = 300'000;  // more than one piece of the read-back
   expect_reference_on_gpus(config,
                            {.harness = GetParam(), .num_workers = 3, .plan = kPlans[1], .check_consistency = true},
                            {.seed = 5, .max_delay_us = 100, .memory_bytes = 48 << 20});

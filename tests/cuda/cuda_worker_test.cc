@@ -1,5 +1,5 @@
-// A worker on a GPU, over a driver without one: what it enqueues where and in which order, and what becomes of it when
-// a call of the driver's fails.
+// Tests a worker on a GPU, over a driver without one: which operations it enqueues on which stream
+// in which order, and what it does when a call of the driver fails.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +19,8 @@
 namespace rp::test {
 namespace {
 
-// The streams of a CudaDevice in the order of their creation; each has another one beside it.
+// The streams of a CudaDevice in the order of their creation. Each is followed by its second
+// stream.
 enum StreamNumber {
   kUploadWeights = 0,
   kUploadInputs = 2,
@@ -30,7 +31,8 @@ enum StreamNumber {
 
 constexpr ToyConfig kTwoLayersOfEight{.num_layers = 2, .num_elements = 8, .num_microbatches = 2};
 
-// One round of two layers on one worker: forward of layer 0, fused of layer 1, backward of layer 0.
+// One round of two layers on one worker: forward of layer 0, fused stage of layer 1, backward of
+// layer 0.
 class GpuWorker {
  public:
   explicit GpuWorker(const CudaDriver& driver, GpuSignals signals = GpuSignals::kWords,
@@ -53,7 +55,7 @@ class GpuWorker {
     for (const Command& command : {forward, fused_command(), backward}) EXPECT_TRUE(commands.try_push(command));
   }
 
-  // Serves until `num` tasks are complete; rethrows what serve() threw.
+  // Serves until `num` tasks are complete. Rethrows an exception of serve().
   void serve(int num = 3) {
     std::exception_ptr error;
     std::atomic<bool> has_ended{false};
@@ -82,7 +84,7 @@ class GpuWorker {
 
   std::unique_ptr<Store> store;
   RoundTable table;
-  // Of another thread, until the worker is gone.
+  // Used by another thread until the worker has ended.
   const std::shared_ptr<std::vector<std::string>> warnings = std::make_shared<std::vector<std::string>>();
   CudaDevice device;
   std::vector<Completion> completions;
@@ -92,7 +94,7 @@ class GpuWorker {
   Worker worker_;
 };
 
-// A stream's log on one line, with events named a, b, ... in the order in which they come up.
+// Returns a stream's log on one line, with events named a, b, ... in the order of their first use.
 std::string line_of(const std::vector<std::string>& log, std::map<std::string, char>& names) {
   std::string line;
   for (const std::string& entry : log) {
@@ -107,11 +109,13 @@ std::string line_of(const std::vector<std::string>& log, std::map<std::string, c
   return line;
 }
 
-// The event behind which uploads to new memory come: made last of the device's own, behind one for each stream.
+// The event that uploads to new memory wait for. The device creates it last of its own events,
+// after one for each stream.
 bool is_about_new_memory(const std::string& entry) { return entry == "record e5" || entry == "wait e5"; }
 
-// Without what depends on the moment: waits for outputs that are there by then, and copies through the pinned buffer
-// until the memory is registered; new memory, too, which another thread may take first.
+// Removes entries that depend on timing: waits for outputs that may be complete already, copies
+// through the pinned buffer until the memory is registered, and entries about new memory, which
+// another thread may allocate first.
 std::vector<std::string> steady(const std::vector<std::string>& log) {
   std::vector<std::string> result;
   for (const std::string& entry : log) {
@@ -148,40 +152,41 @@ TEST(CudaWorker, EnqueuesARoundInThisOrder) {
   const auto log = driver.log();
   ASSERT_EQ(log.size(), 10U);
   std::map<std::string, char> names;
-  // Of each task: its weights, its begin; of each microbatch its inputs, the computation, the place of its inputs and
-  // its outputs; the end, the gradients, the stage buffer. The backward's recompute comes before its gradient is waited
-  // for.
+  // For each task: its weights, its begin; for each microbatch its inputs, the computation, the end
+  // of using its inputs, and its outputs; then the end, the gradients, the stage buffer. The
+  // recompute of the backward comes before the wait for its gradient.
   EXPECT_EQ(line_of(without_new_memory(log[kComputeStream]), names),
             "call, call, call, call, call, call, "  // the warm-up
             "wait a, call, wait b, call, record c, record d, wait e, call, record f, record d, call, record g, wait h, "
             "call, wait b, call, record c, record d, wait e, call, record f, record d, call, record i, record j, wait "
             "a, call, wait k, call, wait b, call, record c, record d, wait l, call, wait e, call, record f, record d, "
             "call, record m, record g");
-  // Of each task: the stage buffer that was computed with before, the weights, room for a further piece, the weights'
-  // event.
+  // For each task: the stage buffer used by the previous computation, the weights, free space for
+  // another piece, the event of the weights.
   EXPECT_EQ(line_of(steady(log[kUploadWeights]), names),
             "wait g, copy 128, record n, record a, wait j, copy 128, record n, record h, wait g, copy 128, record n, "
             "record a");
-  // Of each microbatch: the place of its inputs from the third one on, its inputs, their event; the gradient behind an
-  // event of the others.
+  // For each microbatch: the place of its inputs, starting with the third one, its inputs, their
+  // event; the gradient after an event of the other inputs.
   EXPECT_EQ(line_of(steady(log[kUploadInputs]), names),
             "copy 64, record b, copy 64, record e, wait c, copy 64, copy 64, record b, wait f, copy 64, copy 64, "
             "record e, wait c, copy 64, record k, copy 64, record b, wait f, copy 64, record l, copy 64, record e");
-  // Of each microbatch: its computation, its outputs, the signal, and what the host is told: that their memory is free.
-  // Of each task: behind all of its computation what it found out, and an event behind all.
+  // For each microbatch: its computation, its outputs, the signal, and the report to the host that
+  // their memory is free. For each task: after all of its computation the results page, and an
+  // event after everything.
   const std::string page = "copy " + std::to_string(QueuedExecutor::kPageBytes);
   EXPECT_EQ(line_of(steady(log[kDownloadOutputs]), names),
             "wait d, copy 32, write 1, record o, wait d, copy 32, write 2, record o, wait g, " + page +
                 ", record p, wait d, copy 32, write 3, record o, wait d, copy 32, write 4, record o, wait j, " + page +
                 ", record q, wait d, write 5, record o, wait d, write 6, record o, wait g, " + page + ", record r");
-  // Of each task: its gradients, room for a further piece, its outputs, its completion.
+  // For each task: its gradients, free space for another piece, its outputs, its completion.
   EXPECT_EQ(
       line_of(steady(log[kDownloadGradient]), names),
       "wait p, record s, wait i, copy 128, record s, wait q, record s, wait m, copy 128, record s, wait r, record s");
 }
 
-// The driver may wait for all streams when it loads a kernel, and streams wait for other workers and for the host's
-// copies.
+// When the driver loads a kernel, it may wait for all streams, and streams wait for other workers
+// and for the host's copies.
 TEST(CudaWorker, LoadsItsKernelsBeforeAnythingIsCopiedAndNoneLater) {
   const FakeDriver driver;
   GpuWorker worker(driver.table());
@@ -196,7 +201,8 @@ TEST(CudaWorker, LoadsItsKernelsBeforeAnythingIsCopiedAndNoneLater) {
   EXPECT_EQ(worker.executor.num_loaded_late(), 0U);
 }
 
-// A copy there would hold up the kernels of the next task while the link downloads outputs or gradients.
+// A copy in the compute stream would delay the kernels of the next task while the link downloads
+// outputs or gradients.
 TEST(CudaWorker, HasNothingOfItsComputeStreamWaitForADownload) {
   const FakeDriver driver;
   GpuWorker worker(driver.table());
@@ -228,7 +234,7 @@ TEST(CudaWorker, CompletesATaskOnlyWhenItsOutputsAreInTheStore) {
   GpuWorker worker(driver.table());
   driver.hold(kDownloadOutputs);
   std::thread serving([&] { worker.serve(); });
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // long enough for a wrong one
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // long enough for a wrong publication
   EXPECT_FALSE(worker.store->completion_reader(0).wait({&kNeverStop, 0}) == WaitResult::kReached);
   EXPECT_EQ(worker.store->worker_words(0).events.observe(), 0U);
   EXPECT_GE(worker.store->worker_words(0).issued.observe(), 2U) << "others' GPUs may wait for them";
@@ -249,28 +255,28 @@ TEST(CudaWorker, GivesBackAllThatItTook) {
   EXPECT_EQ(driver.registered_bytes(), 0U);
 }
 
-// A kernel has written where it must not: the driver tells nobody who does not ask, and calls no host function any
-// more.
+// A kernel has written to memory that it must not access. The driver reports this only to callers,
+// and calls no host functions any more.
 TEST(CudaWorker, IsEndedByAFaultOfItsGpuThoughAllItsThreadsWait) {
   FakeDriver driver;
   GpuWorker worker(driver.table(), GpuSignals::kWords, 600 * kNsPerSecond);
   driver.hold(kComputeStream);
   std::thread fault([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));  // all has been enqueued
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));  // everything has been enqueued by then
     driver.fault(CUDA_ERROR_ILLEGAL_ADDRESS);
   });
   expect_error(ExitCode::kUserError, {"GPU-", "a fault of the GPU's"}, [&] { worker.serve(4); });
   fault.join();
 }
 
-// A peer that is gone: worker 1 made the activation that the fused task reads.
+// A peer that has ended: worker 1 computed the activation that the fused task reads.
 class DeadPeer : public testing::TestWithParam<GpuSignals> {
  protected:
-  // The stream in which the peer signals is held: what it enqueues is never done.
+  // Holds the stream in which the peer signals, so that the operations it enqueues are never done.
   void run(bool has_signalled, bool is_done) {
     FakeDriver driver;
     Command forward = forward_command();
-    forward.saved_boundaries = {};  // what it would save is the peer's
+    forward.saved_boundaries = {};  // the boundary that it would save belongs to the peer
     GpuWorker worker(driver.table(), GetParam(), 200 * kNsPerMs, forward);
     worker.table.source(BlockKind::kActivation, 1) = {.worker = 1, .first_event = 0};
     CudaDevice peer(driver.table(), {.memory_bytes = 1 << 20, .signals = GetParam()}, [](const std::string&) {});
@@ -282,14 +288,14 @@ class DeadPeer : public testing::TestWithParam<GpuSignals> {
       for (std::uint64_t event = 1; event <= 2; ++event) signals->signal(event, peer.stream(StreamKind::kDownload));
     }
     if (is_done) peer.stream(StreamKind::kDownload).drain();
-    peer.abandon();  // its process is gone: nothing is given back
+    peer.abandon();  // its process is gone, so nothing is freed
     const EndOfProcess end{driver};
     worker.serve(is_done ? 3 : 4);
   }
 
  private:
-  // A worker that gives its GPU up leaves streams that wait for words in the store, which is unmapped before its driver
-  // ends.
+  // A worker that gives up its GPU leaves streams that wait for words in the store. The store is
+  // unmapped before the driver ends.
   struct EndOfProcess {
     FakeDriver& driver;
     ~EndOfProcess() { driver.stop(); }
@@ -301,7 +307,7 @@ TEST_P(DeadPeer, ThatNeverSignalledIsNamed) {
                [&] { run(false, false); });
 }
 
-// Its GPU waits for ever; the worker does not.
+// The GPU waits forever; the worker does not.
 TEST_P(DeadPeer, ThatSignalledAndNeverWroteEndsTheWorkerWhichWaitsForItsGpu) {
   const Deadline deadline = Deadline::after_seconds(20);
   expect_error(ExitCode::kHang, {"worker 0 waited in vain for the download of earlier outputs", "slot 2"},
@@ -314,13 +320,13 @@ TEST_P(DeadPeer, ThatHadWrittenAllIsMissedByNobody) { run(true, true); }
 INSTANTIATE_TEST_SUITE_P(Words, DeadPeer, testing::Values(GpuSignals::kWords));
 INSTANTIATE_TEST_SUITE_P(Events, DeadPeer, testing::Values(GpuSignals::kEvents));
 
-// Every call of every function that a worker uses fails once: an error that names the call, or the work goes on where
-// it can. Nothing hangs, nothing is left behind.
+// Every call of every function that a worker uses fails once. Either an error names the call, or
+// the work continues if possible. Nothing hangs, and nothing is leaked.
 class EachCall : public testing::TestWithParam<const char*> {};
 
 TEST_P(EachCall, ThatFailsEndsTheWorkerOrCostsNothing) {
   const std::string function = GetParam();
-  // By whoever registers the store.
+  // Failures in the thread that registers the store.
   const bool is_survivable =
       function == "cuMemHostRegister" || function == "cuMemHostGetDevicePointer" || function == "cuCtxSetCurrent";
   for (const GpuSignals signals : {GpuSignals::kWords, GpuSignals::kEvents}) {
@@ -331,7 +337,7 @@ TEST_P(EachCall, ThatFailsEndsTheWorkerOrCostsNothing) {
       worker.serve();
       num_calls = driver.num_calls(function);
     }
-    // Of many, each of the first ones, and some of the others.
+    // If there are many calls: each of the first ones, and some of the others.
     for (int call = 1; call <= num_calls; call += call < 20 ? 1 : 17) {
       SCOPED_TRACE(testing::Message() << function << ", call " << call << " of " << num_calls);
       FakeDriver driver;

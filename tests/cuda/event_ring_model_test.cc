@@ -1,6 +1,6 @@
-// The ring of events of cuda/event_signals.cc as a model whose every interleaving is looked at: one producer, its GPU,
-// two consumers, a ring of two. No wait is ever enqueued on another recording than the one that it is for, nothing
-// comes to a stop, and each mistake on purpose is found.
+// Models the ring of events of cuda/event_signals.cc and checks every interleaving: one producer,
+// its GPU, two consumers, a ring of two. No wait is ever enqueued for a different recording than
+// the intended one, there is no deadlock, and each deliberate mistake is found.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,35 +21,35 @@ constexpr int kConsumers = 2;
 enum class Mistake {
   kNone,
   kRecordsWithoutProof,     // the producer does not wait until the old number is complete
-  kRecordsWhatIsHeld,       // it does not look at `held`
-  kWaitsWithoutSecondLook,  // a consumer that holds a number does not look again whether it is complete
-  kHoldsWithoutFence,       // its store to `held` may be seen by others after its second look
-  kLetsGoBeforeTheWait,     // it clears `held` before it enqueues the wait
-  kIssuesBeforeRecording,   // the producer publishes `issued` first
+  kRecordsWhatIsHeld,       // the producer does not check `held`
+  kWaitsWithoutSecondLook,  // a consumer that holds a number does not check again whether it is complete
+  kHoldsWithoutFence,       // its store to `held` may become visible to others after its second check
+  kLetsGoBeforeTheWait,     // a consumer clears `held` before it enqueues the wait
+  kIssuesBeforeRecording,   // the producer publishes `issued` before it records
 };
 
-// What a consumer reads, in its order; late ones too, as a recompute does.
+// The events that each consumer reads, in this order; also late ones, as a recompute does.
 const std::array<std::vector<int>, kConsumers> kReads = {std::vector<int>{1, 2, 3, 4, 5, 6},
                                                          std::vector<int>{2, 1, 5, 3}};
 
 struct Producer {
-  int event = 1;  // the next one
-  int step = 0;   // 0: proof, 1 .. kConsumers: held of each, then record and issue
+  int event = 1;  // the next event
+  int step = 0;   // 0: proof, 1 .. kConsumers: check of each `held`, then record and issue
   auto operator<=>(const Producer&) const = default;
 };
 struct Consumer {
-  int read = 0;  // of its reads
+  int read = 0;  // index of its present read
   int step = 0;
-  int buffered = -1;  // a store to `held` that others do not see yet
+  int buffered = -1;  // a store to `held` that is not visible to others yet
   auto operator<=>(const Consumer&) const = default;
 };
 struct State {
   Producer producer;
   std::array<Consumer, kConsumers> consumers;
-  std::array<int, kRing> recorded{};  // which number each event stands for
+  std::array<int, kRing> recorded{};  // the number that each event was recorded for
   std::array<int, kConsumers> held{};
   int issued = 0;
-  int in_stream = 0;  // the last number that the GPU was given
+  int in_stream = 0;  // the last number that was enqueued on the GPU
   int complete = 0;   // `events`
   auto operator<=>(const State&) const = default;
 };
@@ -58,7 +58,7 @@ class Model {
  public:
   explicit Model(Mistake mistake) : mistake_(mistake) {}
 
-  // The first thing found to be wrong, or "".
+  // Returns the first fault that is found, or "".
   std::string search() {
     std::deque<State> to_do = {State{}};
     std::set<State> seen = {State{}};
@@ -125,7 +125,7 @@ class Model {
 
   void step_consumer(State state, std::size_t number) {
     Consumer& c = state.consumers[number];
-    if (c.buffered >= 0) {  // the store becomes visible at any time
+    if (c.buffered >= 0) {  // the store may become visible at any time
       State flushed = state;
       flushed.held[number] = c.buffered;
       flushed.consumers[number].buffered = -1;
@@ -142,7 +142,7 @@ class Model {
       case 1: state.complete >= wanted ? end_read() : void(++c.step); break;
       case 2:
         if (mistake_ == Mistake::kHoldsWithoutFence) {
-          if (c.buffered >= 0) return;  // stores are seen in their order
+          if (c.buffered >= 0) return;  // stores become visible in order
           c.buffered = wanted;
         } else {
           state.held[number] = wanted;

@@ -1,4 +1,5 @@
-// What the driver without a GPU refuses, as a driver does: the tests over it are worth as much as that.
+// Tests what the driver without a GPU refuses, as a real driver does. The tests over it depend on
+// that.
 #include "tests/cuda/fake_driver/fake_driver.h"
 
 #include <gtest/gtest.h>
@@ -51,7 +52,7 @@ TEST_F(FakeDriverRefuses, CallsFromAThreadWithoutAContext) {
 }
 
 TEST_F(FakeDriverRefuses, CallsFromAHostFunction) {
-  testing::FLAGS_gtest_death_test_style = "threadsafe";  // the driver has a thread of its own
+  testing::FLAGS_gtest_death_test_style = "threadsafe";  // the driver has its own thread
   EXPECT_DEATH(
       {
         CudaDriver table = cu_;

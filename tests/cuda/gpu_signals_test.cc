@@ -1,4 +1,4 @@
-// The signals of tests/cuda/signals_test.cc on a GPU that two to eight processes share.
+// Runs the signals of tests/cuda/signals_test.cc on a GPU that two to eight processes share.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -19,9 +19,10 @@ std::unique_ptr<Device> gpu(GpuSignals signals) {
       [](const std::string& warning) { std::fprintf(stderr, "%s\n", warning.c_str()); });
 }
 
-// In a process of its own: CUDA must not be used before a fork.
+// Asks in a separate process, because CUDA must not be used before a fork.
 bool has_gpu() {
-  // As rp-launch does: a stream that waits must not hold up another in the same hardware queue.
+  // As rp-launch does, so that a waiting stream does not block another one in the same hardware
+  // queue.
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   return status_of_process([] { return gpu(GpuSignals::kWords) != nullptr; }) == 0;
 }

@@ -1,4 +1,5 @@
-// The calls that benchmarks/kernel_calls.cc times, with the kernels emulated and over a driver without a GPU.
+// Tests the calls that benchmarks/kernel_calls.cc times, with emulated kernels and over a driver
+// without a GPU.
 #include "benchmarks/kernel_calls.h"
 
 #include <gtest/gtest.h>
@@ -32,7 +33,7 @@ TEST(KernelCalls, AreOfEveryKernelOfTheTableWithTheBytesOfItsArguments) {
     call.enqueue(nullptr);
     call.enqueue(nullptr);
   }
-  // The table without its two switches and current_stream.
+  // The table without its two booleans and current_stream.
   constexpr std::size_t kNumKernels = (sizeof(models::GpuKernels) - 2 * sizeof(void*)) / sizeof(void*);
   EXPECT_EQ(bytes.size(), kNumKernels);
   EXPECT_EQ(bytes.at("rms_norm"), 24U * 64 * 2 * 2);
@@ -47,7 +48,7 @@ TEST(KernelCalls, AreTimedBetweenEventsAndLeaveNothingBehind) {
   const CudaContext context = CudaContext::open(driver.table(), "");
   const std::vector<KernelSpeed> speeds = measure_kernels(context, cuda::kernel_table(), kSmall, 2, 1);
   EXPECT_EQ(speeds.size(), 17U);
-  // A time between events is 1 ms there: of two calls.
+  // The time between two events is 1 ms on this driver, and there are two calls between them.
   for (const KernelSpeed& speed : speeds) EXPECT_DOUBLE_EQ(speed.us, 500) << speed.kernel;
   EXPECT_DOUBLE_EQ(speeds[0].gbs, 24 * 64 * 2 * 2 / 500e3);
   EXPECT_EQ(driver.taken_bytes(), 0U);

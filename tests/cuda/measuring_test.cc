@@ -1,4 +1,5 @@
-// The measuring programs of benchmarks/ over a driver without a GPU: their logic, with sizes that take no time.
+// Tests the logic of the measuring programs of benchmarks/ over a driver without a GPU, with sizes
+// that need no time.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -21,7 +22,7 @@ void PrintTo(SignalKind kind, std::ostream* out) {
 namespace rp::test {
 namespace {
 
-// A process's own; it ends by _exit().
+// The driver of a child process, which ends by _exit().
 const CudaDriver& driver_of_process() {
   static FakeDriver* const driver = new FakeDriver();
   return driver->table();
@@ -42,7 +43,8 @@ TEST(StoreBandwidth, CopiesTheStoreInPiecesAndPlainMemoryAtOnce) {
   for (const auto& stream : driver.log()) {
     for (const std::string& line : stream) ++copies[line];
   }
-  // Two rounds of four copies each: of the store in pieces of 4 MiB, likewise two through the pinned buffer.
+  // Two rounds of four copies each: of the store in pieces of 4 MiB, and two more through the
+  // pinned buffer.
   EXPECT_EQ(copies["copy " + std::to_string(4 << 20)], 2 * (4 + 2) * 3);
   EXPECT_EQ(copies["copy " + std::to_string(kBytes)], 2 * 4);
   EXPECT_EQ(driver.registered_bytes(), 0U);
@@ -62,7 +64,8 @@ TEST_P(Latencies, AreFromTheEndOfEachDownloadToTheStartOfItsUpload) {
   const SignalSettings settings{.rounds = 60, .bytes = 1 << 20, .pace_ns = 500'000, .timeout_s = 30};
   const std::vector<double> us = measure_latencies(driver_of_process, GetParam(), settings);
   ASSERT_EQ(us.size(), 40U);
-  // Stamps are taken beside the streams: no earlier than the copy's end, which is not long before the other's start.
+  // Timestamps are taken next to the streams, so they are no earlier than the copy's end, which is
+  // shortly before the other's start.
   for (const double each : us) EXPECT_LT(std::abs(each), 1e6);
 }
 
@@ -97,7 +100,8 @@ std::map<std::string, std::string> found(DeadCase which, int work_times) {
   return result;
 }
 
-// What the driver of these tests does is no news of a real one's; that each is seen and named is.
+// The results of this test's driver say nothing about a real one. The test checks that each is seen
+// and named.
 TEST(DeadEvents, ThatWereNeverRecordedLookComplete) {
   const auto what = found(DeadCase::kNeverRecorded, 1);
   EXPECT_EQ(what.at("query_before"), "complete");

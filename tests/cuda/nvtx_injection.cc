@@ -1,5 +1,5 @@
-// What a profiler is to NVTX: a library that takes its calls. This one writes them down, "push TEXT", "pop", "thread
-// NAME", "stream NAME", and gives the lines to whoever asks.
+// A library that plays the profiler for NVTX and receives its calls. It records them as lines,
+// "push TEXT", "pop", "thread NAME", "stream NAME", and returns the lines on request.
 #include <nvtx3/nvToolsExt.h>
 #include <nvtx3/nvToolsExtCuda.h>
 

@@ -1,5 +1,5 @@
-// NVTX with a profiler's library of ours (tests/cuda/nvtx_injection.cc), named by NVTX_INJECTION64_PATH as a profiler
-// does.
+// Tests NVTX with our own profiler library (tests/cuda/nvtx_injection.cc), which
+// NVTX_INJECTION64_PATH names as a profiler does.
 #include "cuda/nvtx_ranges.h"
 
 #include <dlfcn.h>

@@ -36,7 +36,7 @@ TEST(OutOfMemoryReport, IsToBeSavedFirstWhereMostOfItIs) {
       {{MemoryUse::kWeights, 12 * kGiB}, {MemoryUse::kGradients, 8 * kGiB}, {MemoryUse::kTensors, 2 * kGiB}}, 2 * kGiB);
   const std::string text = spent_text({.owner = "GPU-7"}, weights, 4 * kGiB, MemoryUse::kAccumulators);
   EXPECT_LT(place_of(text, "stages of fewer layers"), place_of(text, "fewer sequences"));
-  // What is wanted counts, too.
+  // The wanted memory counts too.
   const std::string tensors = spent_text({.owner = "GPU-7"}, weights, 30 * kGiB, MemoryUse::kTensors);
   EXPECT_LT(place_of(tensors, "fewer sequences"), place_of(tensors, "stages of fewer layers"));
 }

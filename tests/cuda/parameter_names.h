@@ -1,5 +1,5 @@
 // tests/cuda/parameter_names.h
-// How parameters of tests are printed.
+// Prints the parameters of tests.
 #pragma once
 
 #include <ostream>

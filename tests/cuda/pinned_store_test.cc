@@ -1,4 +1,5 @@
-// The host store's registration with a driver that refuses for a while, for good, or what is long.
+// Tests the host store's registration with a driver that refuses for a while, permanently, or if
+// pieces are long.
 #include "cuda/pinned_store.h"
 
 #include <gmock/gmock.h>
@@ -19,7 +20,7 @@ using test::store_with_layers;
 
 constexpr std::uint64_t kStorePage = 4096;
 
-// Pieces of a few pages, and a patience that a test can wait for.
+// Returns options with pieces of a few pages and timeouts that are short enough for a test.
 PinnedStoreOptions impatient(std::uint64_t piece_bytes = std::uint64_t{16} << 20) {
   return {.policy = {.piece_bytes = piece_bytes,
                      .least_bytes = kStorePage,
@@ -37,7 +38,7 @@ class PinnedRun {
         pinned_store(
             pinned, store, [this](const std::string& text) { add(text); }, options) {}
 
-  // Whether all of these bytes are registered, in pieces.
+  // Returns true if all of these bytes are registered, in any number of pieces.
   [[nodiscard]] bool has(const std::byte* data, std::uint64_t bytes) const {
     for (std::uint64_t at = 0; at < bytes;) {
       const PinnedMemory::Extent extent = pinned.extent(data + at, bytes - at);
@@ -83,7 +84,7 @@ class PinnedRun {
   PinnedStore pinned_store;
 };
 
-// The lengths of the registered pieces that a region consists of.
+// Returns the lengths of the registered pieces of a region.
 std::vector<std::uint64_t> pieces_of(const PinnedRun& run, const Store::Region& region) {
   std::vector<std::uint64_t> pieces;
   for (std::uint64_t at = 0; at < region.bytes; at += pieces.back()) {
@@ -151,7 +152,7 @@ TEST(PinnedStore, RegistersWhatAnArenaGrewByWhenACopyMeetsIt) {
   EXPECT_EQ(run.pinned.extent(store->arena(0).data(0, 1), 3 << 20).bytes, 1U << 20) << "in two pieces";
 }
 
-// Of each piece, in turn: what a second attempt cures is no failure and no word to the user.
+// For each piece: if a second attempt succeeds, it is not a failure, and the user sees no message.
 TEST(PinnedStore, TriesAgainWhatIsRefusedForAWhile) {
   for (int max_refusals = 1; max_refusals <= 5; ++max_refusals) {
     for (unsigned seed = 1; seed <= 3; ++seed) {

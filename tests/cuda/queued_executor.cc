@@ -11,7 +11,7 @@ namespace rp::test {
 
 namespace {
 
-// Kernels besides those of the phases.
+// Kernels in addition to those of the phases.
 constexpr const char* kClear = "clear";
 constexpr const char* kRecompute = "recompute";
 constexpr const char* kRound = "round";
@@ -45,7 +45,7 @@ std::size_t QueuedExecutor::num_loaded_late() const {
   return FakeDriver::num_loaded(device_.compute_stream()) - num_loaded_early_;
 }
 
-// The task itself lives until its completion.
+// The task itself exists until its completion.
 void QueuedExecutor::begin(const StageTask& task) {
   std::optional<MirroredMemory>& memory = pages_[++num_begun_ % kPages];
   if (!memory) memory.emplace(device_, sizeof(Page), MemoryUse::kResults);
@@ -55,7 +55,7 @@ void QueuedExecutor::begin(const StageTask& task) {
   });
 }
 
-// The gradient may be arriving meanwhile.
+// The gradient may still be arriving.
 void QueuedExecutor::recompute(const StageTask& task, int microbatch, const MicrobatchInputs& inputs) {
   enqueue(kRecompute, [this, task, microbatch, blocks = inputs.blocks] {
     inner_.recompute(task, microbatch, {.blocks = blocks, .gradient = std::nullopt});

@@ -1,7 +1,7 @@
 // tests/cuda/queued_executor.h
-// The toy model's executor on a device that computes later than it is told to: each of its calls becomes a host
-// function in the compute stream, with all that it was given at the call. What it finds out is in a page of the
-// device's memory, which is copied to the host as a GPU's is.
+// The toy model's executor on a device that computes asynchronously. Each of its calls becomes a
+// host function in the compute stream, with all arguments of the call. Its results are in a page of
+// the device's memory, which is copied to the host as a GPU's is.
 #pragma once
 
 #include <array>
@@ -20,10 +20,10 @@
 namespace rp::test {
 
 class QueuedExecutor : public StageExecutor {
-  // In the device's memory: what the stream finds out about a task.
+  // In the device's memory: the results of the stream for a task.
   struct Page {
     static constexpr std::size_t kMax = 64;
-    std::size_t task = 0;  // its number, once all of it is computed
+    std::size_t task = 0;  // the task's number, set when all of it is computed
     std::size_t num_losses = 0;
     std::size_t num_uses = 0;
     std::size_t num_layers = 0;
@@ -34,41 +34,42 @@ class QueuedExecutor : public StageExecutor {
   };
 
  public:
-  static constexpr std::uint64_t kPageBytes = sizeof(Page);  // of the copy of what is found out
+  static constexpr std::uint64_t kPageBytes = sizeof(Page);  // size of the copy of the results
 
-  // All must outlive it; the device is drained before it ends.
+  // All arguments must outlive it. REQUIRES: the device is drained before it is destroyed.
   QueuedExecutor(const ToyConfig& config, const Catalogue& catalogue, CudaDevice& device);
 
   // Launches each of its kernels once.
   [[nodiscard]] bool warm_up(Device& device) override;
   void begin(const StageTask& task) override;
   void recompute(const StageTask& task, int microbatch, const MicrobatchInputs& inputs) override;
-  // The outputs' memory is the device's from the start, as a GPU's would be; the stream fills it.
+  // The outputs' memory belongs to the device from the start, as a GPU's would; the stream fills
+  // it.
   void run(const StageTask& task, int microbatch, const MicrobatchInputs& inputs, MicrobatchOutputs& outputs) override;
   void end(const StageTask& task, TaskTotals& totals) override;
   void download(const TaskTotals& totals) override;
-  // What it is given must be the whole of this task's, whatever the streams' order: else the test ends.
+  // Ends the test unless the results are exactly those of this task, in whatever order streams run.
   void collect(TaskTotals& totals) override;
 
-  std::function<void()> after_warm_up{};  // called when that is enqueued
-  // Kernels that were loaded after the warm-up.
+  std::function<void()> after_warm_up{};  // called when the warm-up is enqueued
+  // Returns the number of kernels that were loaded after the warm-up.
   [[nodiscard]] std::size_t num_loaded_late() const;
 
  private:
-  static constexpr std::size_t kPages = kTasksAhead + 2;  // as ResultPages
+  static constexpr std::size_t kPages = kTasksAhead + 2;  // as in ResultPages
 
-  // As a kernel of this name.
+  // Enqueues the function as a kernel of this name.
   void enqueue(const std::string& kernel, std::function<void()> function);
-  // Of the task that is being enqueued.
+  // Returns the page of the task that is being enqueued.
   [[nodiscard]] Page* page() const { return reinterpret_cast<Page*>(pages_[num_begun_ % kPages]->data()); }
 
   const int num_elements_;
-  ToyExecutor inner_;  // the stream's
+  ToyExecutor inner_;  // used by the stream
   CudaDevice& device_;
   std::array<std::optional<MirroredMemory>, kPages> pages_;
   std::size_t num_begun_ = 0;  // tasks
   std::size_t num_loaded_early_ = 0;
-  std::list<std::function<void()>> calls_;  // all that were enqueued: a stream that is given up runs none
+  std::list<std::function<void()>> calls_;  // all that were enqueued; a stream that is given up runs none
 };
 
 }  // namespace rp::test

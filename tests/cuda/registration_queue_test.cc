@@ -1,4 +1,5 @@
-// What a worker tries to register when, of a driver that is played by the test. Times are the test's own.
+// Tests what a worker tries to register at which time, with a driver that the test simulates. Times
+// are set by the test.
 #include "cuda/registration_queue.h"
 
 #include <gtest/gtest.h>
@@ -27,11 +28,11 @@ Store::Region region_of(StorePart part, std::uint64_t first_page, std::uint64_t 
   return {.part = part, .data = address(first_page), .bytes = num_pages * kQueuePage};
 }
 
-// A queue over a driver that answers as it is told to; what was attempted, in pages.
+// A queue over a driver whose answers the test chooses. It records the attempts in pages.
 struct Played {
   using Answer = std::function<bool(std::uint64_t first_page, std::uint64_t num_pages)>;
 
-  // Makes what is due at this time, until nothing is.
+  // Makes all attempts that are due at this time.
   void run_at(std::int64_t now_ns, const Answer& accepts) {
     while (const auto attempt = queue.next(now_ns)) {
       const std::uint64_t first = reinterpret_cast<std::uintptr_t>(attempt->data) / kQueuePage;
@@ -101,7 +102,8 @@ TEST(RegistrationQueue, AsksADriverThatRefusesAllOnceForEachFurtherPiece) {
   Played played;
   played.queue.add(region_of(StorePart::kWeights, 0x100, 160));
   for (std::int64_t now = 0; now < 100; now = played.queue.next_ns()) played.run_at(now, accepts_none);
-  // The first two pieces at 16 pages three times, then at 8, 4 and 2, of which the second may be spared some.
+  // The first two pieces are tried three times with 16 pages, then with 8, 4 and 2; the second may
+  // skip some attempts.
   EXPECT_EQ(played.queue.left(StorePart::kWeights).given_up_bytes, 160 * kQueuePage);
   EXPECT_EQ(played.queue.left(StorePart::kWeights).open_bytes, 0U);
   EXPECT_LE(played.attempts.size(), 6U * 2 + 8);
@@ -136,7 +138,7 @@ TEST(RegistrationQueue, TriesWhatItGaveUpRarelyAndAllOfItOnceOneIsRegistered) {
   EXPECT_EQ(played.queue.left(StorePart::kWeights).given_up_bytes, 0U);
 }
 
-// One bad page must not cost all others their second attempts.
+// One bad page must not deprive all others of their second attempts.
 TEST(RegistrationQueue, APieceThatStaysRefusedLeavesTheOthersAlone) {
   Played played;
   played.queue.add(region_of(StorePart::kWeights, 0x100, 48));

@@ -1,6 +1,7 @@
 // tests/cuda/signal_ring.h
-// What every backend of signals must hold: workers in a ring pass numbers on, each when the one before has signalled.
-// Over the driver without a GPU in signals_test.cc, on one in gpu_signals_test.cc.
+// Tests the requirements of every backend of signals: workers in a ring pass numbers on, each after
+// the previous one has signalled. signals_test.cc uses the driver without a GPU,
+// gpu_signals_test.cc a GPU.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -33,10 +34,10 @@ inline std::unique_ptr<Store> store_of(int num_workers) {
   return Store::create(settings, Catalogue::lay_out(layers, 1, false));
 }
 
-inline constexpr std::uint64_t kNumEvents = 300;  // several times a ring
+inline constexpr std::uint64_t kNumEvents = 300;  // several times the size of a ring
 
-// Cells of eight bytes in a worker's arena: what it passed on with event n, what it starts from, what it read of the
-// ring's end.
+// Returns a cell of eight bytes in a worker's arena. The parts are: what it passed on with event n,
+// what it starts from, and what it read at the end of the ring.
 inline std::byte* cell(Store& store, int worker, std::uint64_t part, std::uint64_t n) {
   return store.arena(static_cast<std::uint64_t>(worker)).data((part * (kNumEvents + 1) + n) * 8, 8);
 }
@@ -44,7 +45,7 @@ inline constexpr std::uint64_t kPassed = 0, kSource = 1, kRead = 2;
 
 inline std::uint64_t number(std::uint64_t n) { return n * 7919; }
 
-// Before any worker begins.
+// Must be called before any worker begins.
 inline std::unique_ptr<Store> prepared_store(int num_workers) {
   auto store = store_of(num_workers);
   for (int w = 0; w < num_workers; ++w) store->arena(static_cast<std::uint64_t>(w)).grow(1 << 20);
@@ -55,9 +56,9 @@ inline std::unique_ptr<Store> prepared_store(int num_workers) {
   return store;
 }
 
-// Worker 0 gives number n with event n; each other one passes on what the one before gave. Worker 0 also reads what the
-// last one passed on with event n - 1, and once more what it passed on long ago. All in streams: the host is told of
-// nothing.
+// Worker 0 passes on number n with event n. Each other worker passes on what the previous one
+// passed on. Worker 0 also reads what the last worker passed on with event n - 1, and again what
+// that worker passed on long ago. All of it happens in streams; nothing is reported to the host.
 inline void pass_on(Store& store, Device& device, int worker, unsigned seed) {
   const auto signals = device.connect(store, worker);
   Stream& upload = device.stream(StreamKind::kUploadActivations);
@@ -73,7 +74,7 @@ inline void pass_on(Store& store, Device& device, int worker, unsigned seed) {
   };
   for (std::uint64_t n = 1; n <= kNumEvents; ++n) {
     if (random() % 16 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 300));
-    if (n > 1) {  // the memory is copied out
+    if (n > 1) {  // until the memory has been copied out
       ASSERT_EQ(downloaded.wait_at_least(n - 1, kLong), WaitResult::kReached);
       downloaded.enqueue_wait(n - 1, upload);
     }
@@ -108,7 +109,8 @@ inline bool is_right(Store& store, int worker) {
   return is_good;
 }
 
-// Rings of two, three and eight processes. `make(worker)` gives a `device`, and what it needs, in the worker's process.
+// Runs rings of two, three and eight processes. `make(worker)` returns an object with a `device`
+// and what it needs, in the worker's process.
 template <typename Make>
 void expect_order_between_processes(const Make& make) {
   for (const int num_workers : {2, 3, 8}) {

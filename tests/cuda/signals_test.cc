@@ -1,5 +1,5 @@
-// The conformance suite of OutputSignals (docs/design/signals.md): all backends, two to eight workers, as threads and
-// as processes, with delays on each side.
+// The conformance suite of OutputSignals (docs/design/signals.md): all backends, two to eight
+// workers, as threads and as processes, with delays on each side.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -24,15 +24,15 @@ namespace {
 
 constexpr WaitLimits kAtOnce{&kNeverStop, 0};
 
-// A worker's device with what drives it.
+// A worker's device with its driver.
 struct Machine {
   std::unique_ptr<FakeDriver> driver;
   std::unique_ptr<Device> device;
 };
 struct Backend {
   const char* name;
-  std::optional<GpuSignals> signals;           // nothing: the processor
-  std::function<Machine(unsigned seed)> make;  // in the process that uses it
+  std::optional<GpuSignals> signals;           // nullopt: the processor
+  std::function<Machine(unsigned seed)> make;  // called in the process that uses it
 };
 void PrintTo(const Backend& backend, std::ostream* out) { *out << backend.name; }
 
@@ -94,7 +94,7 @@ INSTANTIATE_TEST_SUITE_P(Each, AnySignals,
                                                  [](unsigned seed) { return make_gpu(GpuSignals::kEvents, seed); }}),
                          [](const auto& info) { return std::string(info.param.name); });
 
-// What only one backend has.
+// Tests of single backends.
 
 TEST(EventSignals, RecordNoEventAnewThatAConsumerIsAboutToWaitFor) {
   const auto store = store_of(2);
@@ -112,11 +112,11 @@ TEST(EventSignals, RecordNoEventAnewThatAConsumerIsAboutToWaitFor) {
     signals->signal(EventRing::kNumEvents + 1, download);
     is_recorded.store(true);
   });
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // long enough for a wrong one
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // long enough for a wrong recording
   EXPECT_FALSE(is_recorded.load());
   held.store(0);
   producer.join();
-  held.store(3);  // another one's event is nobody's concern
+  held.store(3);  // an event of another worker has no effect
   signals->signal(EventRing::kNumEvents + 2, download);
   download.drain();
 }
@@ -143,7 +143,7 @@ TEST(EventSignals, SayWhatToDoWhereAnotherWorkersEventCannotBeOpened) {
   const auto made = maker.connect(*store, 0);
   made->signal(1, maker.stream(StreamKind::kDownload));
   maker.stream(StreamKind::kDownload).drain();
-  store->worker_words(0).events.publish(0);  // as if it were under way
+  store->worker_words(0).events.publish(0);  // as if it were in progress
   CudaDevice device(driver.table(), options, [](const std::string&) {});
   const auto signals = device.connect(*store, 1);
   driver.fail("cuIpcOpenEventHandle", CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);

@@ -1,5 +1,5 @@
 // tests/cuda/small_store.h
-// A host store of a few layers, for tests of what devices do with its memory.
+// A host store of a few layers, for tests of devices that use its memory.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace rp::test {
 
-// Of fp32 layers of one parameter each.
+// Returns a store of fp32 layers with one parameter each.
 inline std::unique_ptr<Store> store_with_layers(int num_layers, std::int64_t num_elements) {
   StoreSettings settings;
   settings.backing = "memfd";

@@ -1,14 +1,14 @@
 // tests/cuda/timed_driver.h
-// A CUDA driver without a GPU whose streams take virtual time: what a link and the host's own latencies make of an
-// order of calls, to the nanosecond and the same each time.
+// A CUDA driver without a GPU whose streams run in virtual time. It shows the effect of a link and
+// of the host's own latencies on a sequence of calls, exact to the nanosecond and reproducible.
 //
-// The link has one direction. It does one copy at a time, of all streams in the order in which they could begin. A host
-// function runs some time after what stands before it in its stream, and the driver's calls take time of the thread
-// that calls. There is one such thread, the test's: it sleeps by step(), is busy by pass(), and others' calls are made
-// by at().
+// The link has one direction. It executes one copy at a time, from all streams in the order in
+// which copies could begin. A host function runs some time after the operations before it in its
+// stream, and calls of the driver take time of the calling thread. There is one such thread, the
+// test's: it sleeps in step(), is busy in pass(), and calls of other threads are made by at().
 //
-// Contexts, memory and the making of streams are the FakeDriver's, which must outlive it. No bytes move. One at a time
-// in a process.
+// Contexts, memory and the creation of streams are those of the FakeDriver, which must outlive it.
+// No bytes are copied. Only one may exist in a process at a time.
 #pragma once
 
 #include <cstdint>
@@ -24,10 +24,10 @@
 namespace rp::test {
 
 struct TimedDriverOptions {
-  double bytes_per_ns = 25;           // of the link, GB/s
-  std::int64_t call_ns = 2000;        // each call of the driver's that enqueues
-  std::int64_t host_function_ns = 0;  // from when it can run until it has
-  double jitter = 0;                  // of that: as a part of it, shorter or longer
+  double bytes_per_ns = 25;           // of the link, in GB/s
+  std::int64_t call_ns = 2000;        // for each call of the driver that enqueues
+  std::int64_t host_function_ns = 0;  // from the time when it can run until it has run
+  double jitter = 0;                  // of host_function_ns: the relative deviation up or down
   unsigned seed = 1;
 };
 
@@ -39,23 +39,24 @@ class TimedDriver {
   TimedDriver& operator=(const TimedDriver&) = delete;
 
   [[nodiscard]] const CudaDriver& table() const { return table_; }
-  // The virtual time of the one that there is.
+  // Returns the virtual time of the only TimedDriver.
   [[nodiscard]] static std::int64_t now_ns();
 
-  // Goes on to the next thing that happens, and to its time. REQUIRES: something is under way.
+  // Advances to the next happening and its time. REQUIRES: an operation is in progress.
   void step();
-  // Goes on by this time, in which other things happen.
+  // Advances by this time, during which other operations proceed.
   void pass(std::int64_t ns);
   [[nodiscard]] bool is_idle() const { return events_.empty(); }
 
-  // `function` runs at this time, in another thread of the host's, whose calls take no time of the test's.
+  // Runs `function` at this time, in another host thread, whose calls take no time of the test's
+  // thread.
   void at(std::int64_t time_ns, std::function<void()> function);
 
   // A copy that has begun.
   struct Copy {
     CUstream stream = nullptr;
     std::uint64_t bytes = 0;
-    std::int64_t ready_ns = 0;  // it could begin, if the link were free
+    std::int64_t ready_ns = 0;  // when it could begin if the link were free
     std::int64_t start_ns = 0;
     std::int64_t end_ns = 0;
   };
@@ -74,7 +75,7 @@ class TimedDriver {
   };
   struct StreamState {
     std::deque<Operation> operations;
-    bool is_busy = false;  // with the first one
+    bool is_busy = false;  // it is executing its first operation
   };
   struct EventState {
     std::uint64_t recorded = 0;

@@ -1,5 +1,5 @@
-// The programs of benchmarks/ that measure copies, registration, host functions and first launches, over a driver
-// without a GPU.
+// Tests the programs of benchmarks/ that measure copies, registration, host functions and first
+// launches, over a driver without a GPU.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -49,8 +49,8 @@ TEST(BulkSpeeds, AreOfEachSizeAndNumberWithAndWithoutATraceInEachDirection) {
   EXPECT_EQ(num_uncut, 3);
   EXPECT_EQ(found.size(), 3U * 2 * 2 * 2);
   EXPECT_EQ(speeds.size(), found.size() + 3);
-  // Of four directions' streams ("both" has two) two sizes, two numbers, with and without a trace: four pieces of 1
-  // MiB, two of 2 MiB.
+  // In the streams of four directions ("both" has two), two sizes, two numbers, with and without a
+  // trace: four pieces of 1 MiB, two of 2 MiB.
   EXPECT_EQ(num_enqueued(driver, "copy " + std::to_string(kMib)), 4 * 2 * 2 * 4);
   EXPECT_EQ(num_enqueued(driver, "copy " + std::to_string(2 * kMib)), 4 * 2 * 2 * 2);
   EXPECT_EQ(driver.registered_bytes(), 0U);
@@ -65,7 +65,8 @@ TEST(BulkSpeeds, WithATraceHaveTwoHostFunctionsForEachPieceMore) {
     (void)measure_bulk_speeds(driver.table(), settings);
     return driver.num_calls("cuLaunchHostFunc");
   };
-  // Each piece is reported by one; with a trace, of the six pieces of both sizes in four streams, two more.
+  // Each piece is reported by one call. With a trace there are two more for each of the six pieces
+  // of both sizes in four streams.
   const int once = num_calls({2}), twice = num_calls({2, 3});
   EXPECT_EQ(twice - once, 4 * 6 * (1 + 3));
 }
@@ -171,7 +172,7 @@ TEST(FirstLaunches, SayWhichWaitForAnotherStream) {
   ASSERT_EQ(driver.table().mem_alloc(&data, 4096), CUDA_SUCCESS);
   const FirstLaunch free_one{"set",
                              [&](CUstream stream) { (void)driver.table().memset_d8_async(data, 0, 256, stream); }};
-  // Giving memory back waits for all streams, as loading a kernel does.
+  // Freeing memory waits for all streams, as loading a kernel does.
   const FirstLaunch waiting_one{"give back", [&](CUstream) {
                                   CUdeviceptr other = 0;
                                   (void)driver.table().mem_alloc(&other, 4096);

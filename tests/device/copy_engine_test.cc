@@ -1,4 +1,4 @@
-// The arithmetic of an emulated link, in a time that the tests give.
+// Tests the arithmetic of an emulated link. The tests pass the time.
 #include "device/copy_engine.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kUrgent = 0, kBulk = 1;
 
-// One byte a ns, no latency; marks have numbers.
+// The link transfers one byte per ns and has no latency. Marks are identified by numbers.
 class Link : public testing::Test {
  protected:
   void copy(int stream, std::uint64_t bytes, std::int64_t now, std::size_t place = 0) {
@@ -20,7 +20,7 @@ class Link : public testing::Test {
   void mark(int stream, std::uint64_t number, std::int64_t now) {
     engine_.enqueue_mark({.stream = stream, .value = number}, now);
   }
-  // The numbers of the marks that are due by now.
+  // Returns the numbers of the marks that are due by now.
   std::vector<std::uint64_t> due(std::int64_t now) {
     std::vector<std::uint64_t> numbers;
     while (const auto mark = engine_.pop_due(now)) numbers.push_back(mark->value);
@@ -41,7 +41,7 @@ TEST_F(Link, TakesTheTimeOfTheBytesFromTheMomentOfEnqueueing) {
   EXPECT_EQ(engine_.next_due_ns(), INT64_MAX);
 }
 
-// The caller looks late; the second copy still began when the first one ended.
+// The caller looks late, but the second copy still began when the first one ended.
 TEST_F(Link, DoesNotAddTheDelaysOfWhoeverLooks) {
   copy(kBulk, 100, 0);
   copy(kBulk, 100, 10);
@@ -49,7 +49,7 @@ TEST_F(Link, DoesNotAddTheDelaysOfWhoeverLooks) {
   EXPECT_EQ(due(180), Numbers{});
   EXPECT_EQ(engine_.next_due_ns(), 200);
   EXPECT_EQ(due(260), Numbers{1});
-  copy(kBulk, 100, 260);  // enqueued after the link was free: it begins now
+  copy(kBulk, 100, 260);  // enqueued after the link became free, so it begins now
   mark(kBulk, 2, 260);
   EXPECT_EQ(engine_.next_due_ns(), 360);
 }
@@ -80,7 +80,7 @@ TEST_F(Link, DoesWhatIsMarkedWithoutCopiesAtOnce) {
   EXPECT_EQ(due(5), Numbers{1});
 }
 
-// Who computes may know that a copy is under way, and when it ends.
+// A computation may need to know that a copy is in progress and when it will end.
 TEST_F(Link, TellsOfACopyWhenItHasBegunIfAskedTo) {
   copy(kBulk, 100, 0);
   copy(kBulk, 50, 0, 500);
@@ -130,12 +130,13 @@ TEST_F(Link, KnowsWhenMemoryWasCopiedLast) {
   EXPECT_EQ(engine_.last_copy({memory_.data() + 1000, 200}, 500).end_ns, 200);
   EXPECT_EQ(engine_.last_copy({memory_.data() + 1199, 500}, 500).end_ns, 200);
   EXPECT_EQ(engine_.last_copy({memory_.data() + 1200, 500}, 500).end_ns, 0);
-  copy(kBulk, 150, 600, 950);  // over the first piece
+  copy(kBulk, 150, 600, 950);  // overlaps the first piece
   EXPECT_EQ(engine_.last_copy({memory_.data() + 950, 60}, 900).end_ns, 750);
   EXPECT_EQ(engine_.last_copy({memory_.data() + 950, 60}, 900).enqueued_ns, 600);
 }
 
-// next_due_ns() is what a timer sleeps for: it may be early, never late, and not so early that it does not go on.
+// A timer sleeps until next_due_ns(), so this may be early but never late. It must not be so early
+// that the timer makes no progress.
 TEST(CopyEngine, NamesNoTimeThatIsLaterThanTheNextMark) {
   for (unsigned seed = 1; seed <= 300; ++seed) {
     std::mt19937 random(seed);

@@ -1,4 +1,4 @@
-// What the protocol asks of any device; a new one is a line at the end.
+// Tests what the protocol needs from any device. A new device is added by a line at the end.
 #include "device/device.h"
 
 #include <gtest/gtest.h>
@@ -53,7 +53,7 @@ TEST_P(AnyDevice, DoesWhatAStreamGotInOrder) {
     Stream& stream = device_->stream(kind);
     DeviceMemory memory = device_->allocate(sizeof(std::uint64_t), MemoryUse::kInputs);
     std::vector<std::uint64_t> from(1000), to(1000);
-    for (std::uint64_t i = 0; i < from.size(); ++i) {  // through one word of the device, which each copy overwrites
+    for (std::uint64_t i = 0; i < from.size(); ++i) {  // all through one word of the device, which each copy overwrites
       from[i] = i + 1;
       stream.copy(memory.data(), reinterpret_cast<const std::byte*>(&from[i]), sizeof(from[i]));
       stream.copy(reinterpret_cast<std::byte*>(&to[i]), memory.data(), sizeof(to[i]));
@@ -73,7 +73,7 @@ TEST_P(AnyDevice, SignalsAfterTheCopiesBeforeTheSignal) {
         ASSERT_EQ(word.wait_at_least(2 * turn - 1, kLong), WaitResult::kReached);
         EXPECT_TRUE(!GetParam().moves_data || to.front() == turn);
         EXPECT_TRUE(!GetParam().moves_data || to.back() == turn);
-        word.publish(2 * turn);  // the writer may go on
+        word.publish(2 * turn);  // the writer may continue
       }
     });
     for (std::uint64_t turn = 1; turn <= 50; ++turn) {
@@ -113,7 +113,7 @@ TEST_P(AnyDevice, CallsAfterWhatIsBeforeTheCall) {
 TEST_P(AnyDevice, IsDrainedWhenAllThatWasEnqueuedIsDone) {
   for (const StreamKind kind : kStreams) {
     Stream& stream = device_->stream(kind);
-    stream.drain();  // nothing is there
+    stream.drain();  // nothing is enqueued
     std::atomic<int> num_done{0};
     for (int i = 1; i <= 200; ++i) {
       stream.call([](void* argument) { static_cast<std::atomic<int>*>(argument)->fetch_add(1); }, &num_done);
@@ -126,7 +126,7 @@ TEST_P(AnyDevice, IsDrainedWhenAllThatWasEnqueuedIsDone) {
 
 TEST_P(AnyDevice, TakesMoreThanItsQueueHoldsFromTwoThreads) {
   Stream& stream = device_->stream(StreamKind::kDownload);
-  constexpr std::uint64_t kEach = 3000;  // a worker's stage runner and gradient downloader
+  constexpr std::uint64_t kEach = 3000;  // the two threads are like a worker's stage runner and gradient downloader
   struct Order {
     std::uint64_t next = 0;
     bool is_good = true;

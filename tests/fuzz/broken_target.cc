@@ -27,7 +27,7 @@ void read(std::string_view text) {
   if (text == "waits") pause();
   if (text == "huge") (void)std::string(std::size_t{3} << 30, 'x').size();
   if (text == "many") {
-    // Not written to: a gigabyte of new pages can take longer than the limit of processor time.
+    // Never written to, because a gigabyte of new pages can take longer than the limit of CPU time.
     std::vector<std::unique_ptr<char[]>> all;
     while (true) all.push_back(std::make_unique_for_overwrite<char[]>(std::size_t{16} << 20));
   }

@@ -1,6 +1,9 @@
-// Runs the targets on their corpora and on inputs made from them, under the sanitizers: docs/design/fuzzing.md.
-//   fuzz_readers TARGET [--inputs N] [--seconds S] [--seed N]    the corpus, what is systematic, then N inputs, or as
-//   many as S seconds allow fuzz_readers TARGET FILE...                                  these inputs only
+// Runs the targets on their corpora and on inputs derived from them, under the sanitizers:
+// docs/design/fuzzing.md.
+//   fuzz_readers TARGET [--inputs N] [--seconds S] [--seed N]
+//     the corpus, the systematic inputs, then N inputs, or as many as S seconds allow
+//   fuzz_readers TARGET FILE...
+//     these inputs only
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -80,7 +83,7 @@ class Session {
  public:
   explicit Session(Target target) : target_(target) {}
 
-  // Whether the reader took it.
+  // Returns true if the reader accepted the input.
   bool run(const std::string& input) {
     const std::uint64_t before = num_accepted;
     begin_input(input);
@@ -94,7 +97,8 @@ class Session {
     return is_taken;
   }
 
-  // A file's name says what becomes of it: a reader that refuses everything has no other bugs to find.
+  // A file's name states the expected result: a reader that refuses everything would have no other
+  // bugs to find.
   void run_corpus_file(const fs::path& file, const std::string& input) {
     const std::string name = file.filename().string();
     if (input.size() > kMaxCorpusFileBytes) throw std::runtime_error(file.string() + " has more than 4096 bytes");
@@ -112,7 +116,7 @@ class Session {
   }
 
  private:
-  // What a target throws ends the process, as under libFuzzer.
+  // An exception of a target ends the process, as under libFuzzer.
   void call(const std::string& input) const noexcept {
     (void)target_(reinterpret_cast<const std::uint8_t*>(input.data()), input.size());
   }

@@ -1,4 +1,4 @@
-// What the driver finds in a reader with one fault of each kind.
+// Tests what the driver finds in a reader with one fault of each kind.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
@@ -31,7 +31,7 @@ Answer run(const std::string& command) {
   return answer;
 }
 
-// Runs the broken target on one input, in a directory of its own.
+// Runs the broken target on one input, in a separate directory.
 Answer run_broken(const TempDirectory& directory, const std::string& input) {
   const auto file = directory.write("input", input);
   return run(cat("cd ", directory.path().string(), " && ", RP_FUZZ_BROKEN, " broken ", file.string()));

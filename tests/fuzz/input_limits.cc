@@ -13,7 +13,7 @@
 
 #include "common/system/clock.h"
 
-// Of the sanitizers' run-time library; GCC does not come with the headers.
+// Functions of the sanitizers' run-time library; GCC does not come with the headers.
 extern "C" std::size_t __sanitizer_get_allocated_size(const volatile void* memory);
 extern "C" int __sanitizer_install_malloc_and_free_hooks(void (*on_malloc)(const volatile void*, std::size_t),
                                                          void (*on_free)(const volatile void*));
@@ -21,22 +21,23 @@ extern "C" void __sanitizer_set_death_callback(void (*callback)());
 
 namespace {
 
-// One process runs one input at a time; handlers of signals and hooks of the allocator have no other way to it.
+// One process runs one input at a time. Signal handlers and hooks of the allocator can reach it
+// only through a global variable.
 struct Watch {
-  std::string repeat{};  // the command up to the file
+  std::string repeat{};  // the command without the file
   std::string file{};
   std::string_view input{};
   bool has_input = false;
   std::int64_t begin_ns = 0;
-  std::atomic<std::int64_t> bytes{0};  // allocated now
-  std::int64_t bytes_before = 0;       // the input
+  std::atomic<std::int64_t> bytes{0};  // allocated at present
+  std::int64_t bytes_before = 0;       // allocated before the input
   std::int64_t peak_bytes = 0;
 };
 Watch watch;
 
 void say(std::string_view text) { (void)!write(STDERR_FILENO, text.data(), text.size()); }
 
-// No allocation: it is called by handlers of signals, and by the sanitizer's end.
+// Makes no allocation, because signal handlers and the sanitizer's death callback call it.
 void report(const char* why) {
   if (!watch.has_input) return;
   watch.has_input = false;
@@ -79,8 +80,8 @@ void set_timer(decltype(ITIMER_REAL) which, std::int64_t seconds) {
 
 }  // namespace
 
-// One allocation beyond the limit ends the process, as an abort does, by way of report(). The other sanitizer has a
-// run-time library of its own, which knows nothing of report(): it aborts.
+// A single allocation above the limit ends the process, as an abort does, through report(). The
+// other sanitizer has a separate run-time library that does not call report(), so it aborts.
 extern "C" const char* __asan_default_options() {
   return "handle_abort=1:max_allocation_size_mb=1024:allocator_may_return_null=0:quarantine_size_mb=32";
 }

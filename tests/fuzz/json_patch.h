@@ -1,5 +1,5 @@
 // tests/fuzz/json_patch.h
-// Inputs that change a JSON text which the program writes itself.
+// Inputs that patch a JSON text that the program itself writes.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,8 @@
 
 namespace rp::fuzz {
 
-// An input that is a JSON object changes `base` (RFC 7386), so that `{}` is a good one in every version of the format;
-// others are read as they are.
+// If the input is a JSON object, returns `base` changed by it (RFC 7386), so that `{}` is valid in
+// every version of the format. Other inputs are returned unchanged.
 inline std::string patched(const std::string& base, const std::uint8_t* data, std::size_t size) {
   using nlohmann::json;
   const std::string text(text_of(data, size));

@@ -13,7 +13,7 @@
 namespace rp::fuzz {
 namespace {
 
-// "SplitMix64", Steele and others 2014: cheap to seed, which is done for each input.
+// SplitMix64 (Steele and others, 2014), which is cheap to seed. Each input has its own seed.
 class Random {
  public:
   explicit Random(std::uint64_t seed) : state_(seed) {}
@@ -23,7 +23,7 @@ class Random {
     z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
     return z ^ (z >> 31);
   }
-  // Below `end`, which is above 0.
+  // Returns a number below `end`. REQUIRES: end > 0.
   std::size_t below(std::size_t end) { return next() % end; }
 
  private:
@@ -57,7 +57,7 @@ constexpr std::array<std::uint64_t, 9> kWords = {0,           1,           0x7f,
 
 using Corpus = std::vector<std::string>;
 
-// One change of `text`.
+// Makes one random change to `text`.
 class Change {
  public:
   Change(Random& random, std::string& text, const Corpus& corpus, const Corpus& dictionary)
@@ -82,7 +82,7 @@ class Change {
 
  private:
   const std::string& some(const Corpus& list) { return list[random_.below(list.size())]; }
-  std::size_t place() { return random_.below(text_.size() + 1); }  // the end, too
+  std::size_t place() { return random_.below(text_.size() + 1); }  // may be the end
   std::string some_piece(const std::string& of) {
     if (of.empty()) return {};
     const std::size_t begin = random_.below(of.size());
@@ -118,7 +118,7 @@ class Change {
     std::memcpy(bytes.data(), &value, bytes.size());
     overwrite({bytes.data(), std::size_t{1} << random_.below(4)});
   }
-  // The next run of digits from some place on.
+  // Changes the first run of digits after a random place.
   void change_number() {
     const std::size_t begin = text_.find_first_of("0123456789", place());
     if (begin == std::string::npos) return insert_word();

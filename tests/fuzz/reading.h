@@ -1,5 +1,6 @@
 // tests/fuzz/reading.h
-// What the targets share: how an input becomes a file, and what may come of reading it.
+// Functions that the targets share: they turn an input into a file and check the result of reading
+// it.
 #pragma once
 
 #include <fcntl.h>
@@ -21,20 +22,21 @@
 
 namespace rp::fuzz {
 
-// Inputs that their reader took, all others it refused. The driver compares it with what names of corpus files say.
+// The number of inputs that their reader accepted. The driver compares it with the names of corpus
+// files.
 inline std::uint64_t num_accepted = 0;
 
 inline std::string_view text_of(const std::uint8_t* data, std::size_t size) {
   return {reinterpret_cast<const char*>(data), size};
 }
 
-// What a check of a target calls where an answer is wrong: an abort is what both drivers notice.
+// Called by checks of a target; an abort is a failure for both drivers.
 inline void require(bool is_true) {
   if (!is_true) std::abort();
 }
 
-// Calls `read`, which takes the input or throws rp::Error with a message. Any other exception ends the process, and so
-// is a failure.
+// Calls `read`, which accepts the input or throws rp::Error with a message. Any other exception
+// ends the process, which is a failure.
 template <typename Read>
 int expect_answer(const Read& read) {
   try {
@@ -52,7 +54,7 @@ class InputFolder {
   explicit InputFolder(const std::string& name)
       : path_(directory_.file(name)), fd_(open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)) {}
 
-  // The file, which now has this content.
+  // Writes `content` to the file and returns its path.
   const std::filesystem::path& put(std::string_view content) {
     require(ftruncate(fd_.get(), 0) == 0);
     require(pwrite(fd_.get(), content.data(), content.size(), 0) == static_cast<ssize_t>(content.size()));
@@ -67,7 +69,8 @@ class InputFolder {
   UniqueFd fd_;
 };
 
-// The words of a command line: an input has one a line, or between zeros as in /proc/PID/cmdline.
+// Returns the words of a command line. An input has one word per line, or words between zeros as in
+// /proc/PID/cmdline.
 inline std::vector<std::string> words_of(std::string_view text) {
   std::vector<std::string> words;
   std::size_t begin = 0;
@@ -79,7 +82,8 @@ inline std::vector<std::string> words_of(std::string_view text) {
   return words;
 }
 
-// `base` with the input's bytes xor-ed over it: an empty input is the base itself, however its format changes.
+// Returns `base` with the input's bytes xor-ed over it. So an empty input is the base itself, even
+// if its format changes.
 inline std::vector<std::byte> changed(std::vector<std::byte> base, std::string_view input) {
   for (std::size_t i = 0; i < std::min(base.size(), input.size()); ++i) base[i] ^= static_cast<std::byte>(input[i]);
   return base;

@@ -17,7 +17,7 @@ TensorView tensor(DType dtype, std::vector<std::int64_t> shape) {
   return view;
 }
 
-// docs/formats/blocks.md: other processes read these bytes.
+// docs/formats/blocks.md defines these offsets, because other processes read these bytes.
 TEST(Boundary, HasTheDocumentedOffsets) {
   EXPECT_EQ(offsetof(TensorDesc, dtype), 0U);
   EXPECT_EQ(offsetof(TensorDesc, rank), 4U);
@@ -86,7 +86,7 @@ TEST(Boundary, CanBeEmptyAndHoldsAnyNumberOfTensors) {
 TEST(BoundaryDeathTest, ABlockThatIsShorterThanItsHeadSaysIsNotRead) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   std::vector<std::uint64_t> memory(100);
-  memory[0] = 50;  // tensors
+  memory[0] = 50;  // num_tensors
   EXPECT_DEATH((void)read_block_head(reinterpret_cast<const std::byte*>(memory.data()), 800), "bytes");
 }
 

@@ -48,7 +48,7 @@ void expect_no_overlap(const Catalogue& catalogue, bool with_sums) {
   expect_apart_and_inside(gradients, catalogue.gradient_bytes());
 }
 
-// A little language model: tied embedding and head, uneven shapes between.
+// A small language model: a tied embedding and head, with uneven shapes between them.
 std::vector<LayerRequest> model(DType dtype) {
   const ParameterRequest table{.name = "table", .dtype = dtype, .shape = {101, 12}, .tied_group = 5};
   return {
@@ -63,7 +63,7 @@ std::vector<LayerRequest> model(DType dtype) {
 TEST(Catalogue, PutsAllUntiedParametersOfALayerIntoOneGroup) {
   const Catalogue catalogue = Catalogue::lay_out(model(DType::kBFloat16), 1, false);
   ASSERT_EQ(catalogue.num_layers(), 4);
-  ASSERT_EQ(catalogue.weight_groups().size(), 3U);  // of the table, of the layer "block", of the head's norm
+  ASSERT_EQ(catalogue.weight_groups().size(), 3U);  // of the table, of the layer "block", and of the head's norm
   ASSERT_EQ(catalogue.uses_of(1).size(), 1U);
   const WeightGroupRecord& group = catalogue.weight_groups()[catalogue.uses()[catalogue.uses_of(1)[0]].group];
   const auto tensors = catalogue.tensors_of(1);
@@ -173,12 +173,12 @@ TEST(Catalogue, NumbersTheLayersOfAllPipelinesThrough) {
   EXPECT_EQ(catalogue.num_layers(), 8);
   EXPECT_EQ(catalogue.layer(5).pipeline, 1U);
   for (const WeightGroupRecord& group : catalogue.weight_groups()) EXPECT_EQ(group.num_copies, group.pipeline + 1);
-  // A tied group is its pipeline's.
+  // A tied group belongs to its pipeline.
   EXPECT_NE(catalogue.uses()[catalogue.uses_of(0)[0]].group, catalogue.uses()[catalogue.uses_of(4)[0]].group);
   EXPECT_EQ(catalogue.num_parameters(), 2 * (101U * 12U + 12U * 13U + 7U + 12U));
 }
 
-// Host memory per trained parameter, docs/design/host-store.md.
+// docs/design/host-store.md promises this host memory per trained parameter.
 TEST(Catalogue, TakesThePromisedBytesPerParameter) {
   constexpr std::int64_t kRows = 4096;
   const auto bytes_per_parameter = [](DType dtype, std::uint32_t copies, bool with_sums) {
@@ -251,7 +251,7 @@ TEST(Catalogue, IsRefusedWithAnyByteChangedOrMissing) {
   EXPECT_NO_THROW((void)Catalogue::from_bytes(bytes));
 }
 
-// With a checksum that fits: what lies in shared memory is read by these numbers.
+// The checksum is correct here. The data in shared memory is found by these numbers.
 TEST(Catalogue, IsRefusedWhereANumberLeadsBeyondWhatIsThere) {
   const std::vector<std::byte> good = test::small_catalogue().to_bytes();
   const Catalogue catalogue = Catalogue::from_bytes(good);

@@ -8,7 +8,8 @@
 namespace rp {
 namespace {
 
-// docs/formats/control.md: other processes, and later versions, read these bytes.
+// docs/formats/control.md defines these offsets, because other processes, and later versions, read
+// these bytes.
 TEST(Control, HasTheDocumentedOffsetsAndSizes) {
   EXPECT_EQ(offsetof(ControlHeader, bytes), 16U);
   EXPECT_EQ(offsetof(ControlHeader, run_id), 24U);

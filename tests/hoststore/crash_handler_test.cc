@@ -14,7 +14,7 @@
 namespace rp {
 namespace {
 
-// Runs `crash` in a child with the handler installed; returns its wait status.
+// Runs `crash` in a child process with the handler installed. Returns the child's wait status.
 int status_of_child(const FaultBoard& board, const std::function<void()>& crash) {
   const pid_t child = fork();
   if (child == 0) {
@@ -76,7 +76,7 @@ TEST(CrashHandler, AnErrorIsRecordedWithItsExitCode) {
 int overflow_stack(int depth) {
   volatile char frame[4096];
   frame[0] = static_cast<char>(depth);
-  if (depth < 0) return 0;  // never: compilers warn of a recursion without an end
+  if (depth < 0) return 0;  // never true; without it, compilers warn of endless recursion
   return overflow_stack(depth + 1) + frame[0];
 }
 

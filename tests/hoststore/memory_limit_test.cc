@@ -10,7 +10,7 @@
 namespace rp {
 namespace {
 
-// A made-up /proc and /sys.
+// An artificial /proc and /sys.
 class Machine {
  public:
   Machine() { write("proc/meminfo", "MemTotal: 4000 kB\nMemFree: 100 kB\nMemAvailable:    2000 kB\n"); }

@@ -60,11 +60,11 @@ TEST(InterleavedPages, LastAsLongAsTheScopeAndNeedTwoNodes) {
     EXPECT_EQ(policy_of_this_thread(), before);
   }
   {
-    const InterleavedPages twice({0, 0});  // two nodes for the test of a machine with one
+    const InterleavedPages twice({0, 0});  // looks like two nodes on a machine with one
     EXPECT_EQ(policy_of_this_thread(), MPOL_INTERLEAVE);
   }
   EXPECT_EQ(policy_of_this_thread(), before);
-  const InterleavedPages missing({0, 1023});  // the kernel takes the nodes that it has, or refuses
+  const InterleavedPages missing({0, 1023});  // the kernel uses those nodes that exist, or refuses
   EXPECT_TRUE(policy_of_this_thread() == before || policy_of_this_thread() == MPOL_INTERLEAVE);
 }
 

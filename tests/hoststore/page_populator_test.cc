@@ -14,7 +14,7 @@ constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 TEST(PagePopulator, PopulatesEveryRangeWithAnyNumberOfThreads) {
   for (const int num_threads : {1, 2, 5}) {
     Segment segment = Segment::create(Backing::kMemfd, "test");
-    segment.lengthen(100 * kMiB);  // nothing reserved: what is allocated was populated
+    segment.lengthen(100 * kMiB);  // reserves nothing, so what is allocated was populated
     const Mapping first(segment, Access::kReadWrite, 0, 70 * kMiB);
     const Mapping second(segment, Access::kReadWrite, 80 * kMiB, 20 * kMiB);
     first.data()[3] = std::byte{9};

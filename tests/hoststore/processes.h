@@ -1,5 +1,5 @@
 // tests/hoststore/processes.h
-// A part of a test in a process of its own.
+// Runs a part of a test in a process of its own.
 #pragma once
 
 #include <sys/wait.h>
@@ -16,8 +16,9 @@
 
 namespace rp::test {
 
-// Starts `body` in a child and goes on; wait for it with wait_for_process(). The child exits 0, or 1 if `body` returns
-// false or throws. Fork before any thread is started.
+// Starts `body` in a child process and returns the child, for wait_for_process(). The child exits
+// with 0, or with 1 if `body` returns false or throws. Must be called before any thread is started,
+// because it forks.
 template <typename Body>
 pid_t start_process(Body&& body) {
   const pid_t child = fork();
@@ -31,19 +32,19 @@ pid_t start_process(Body&& body) {
   _exit(good ? 0 : 1);
 }
 
-// Its wait status.
+// Waits for the process to end. Returns its wait status.
 inline int wait_for_process(pid_t child) {
   int status = -1;
   return waitpid(child, &status, 0) == child ? status : -1;
 }
 
-// Both.
+// Calls start_process() and wait_for_process().
 template <typename Body>
 int status_of_process(Body&& body) {
   return wait_for_process(start_process(std::forward<Body>(body)));
 }
 
-// Descriptors as another process would get them.
+// Returns duplicates of descriptors, as another process would get them.
 inline std::vector<UniqueFd> duplicates(const std::vector<int>& descriptors) {
   std::vector<UniqueFd> result;
   for (const int fd : descriptors) result.emplace_back(fcntl(fd, F_DUPFD_CLOEXEC, 0));

@@ -12,7 +12,8 @@ namespace {
 
 constexpr std::uint64_t kPage = 4096;
 
-// The same by a list of pages: the smallest hole that is long enough, the first of equal ones.
+// Allocates like RangeAllocator, but with a list of pages: takes the smallest hole that is long
+// enough, and the first of equal ones.
 class NaiveAllocator {
  public:
   void extend(std::uint64_t pages) { used_.resize(used_.size() + pages, false); }
@@ -53,7 +54,7 @@ TEST(RangeAllocator, HasNothingAtFirstAndSaysWhatIsMissing) {
   EXPECT_EQ(allocator.missing(1), kPage);
   EXPECT_EQ(allocator.missing(kPage + 1), 2 * kPage);
   allocator.extend(3 * kPage);
-  EXPECT_EQ(allocator.allocate(0), 0U);  // an allocation of no bytes has a place of its own too
+  EXPECT_EQ(allocator.allocate(0), 0U);  // an allocation of no bytes has a place of its own, too
   EXPECT_EQ(allocator.allocate(kPage), kPage);
   EXPECT_EQ(allocator.used_bytes(), 2 * kPage);
 }

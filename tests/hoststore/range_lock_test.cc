@@ -14,7 +14,7 @@
 namespace rp {
 namespace {
 
-// Over each kind of file that the store may lie in.
+// Runs a test with each kind of file in which the store may be.
 class EachFile : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override { segment_->reserve(1 << 20); }

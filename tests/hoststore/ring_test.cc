@@ -35,7 +35,7 @@ class Ring : public testing::Test {
   RingReader<Item> reader_;
 };
 
-// Reads items 0 .. num-1; false if one is wrong or does not come.
+// Reads items 0 to num - 1. Returns false if one is wrong or does not arrive.
 bool reads_all(RingReader<Item> reader, std::uint64_t num) {
   for (std::uint64_t i = 0; i < num; ++i) {
     if (reader.wait(kLong) != WaitResult::kReached) return false;

@@ -29,7 +29,7 @@ std::vector<std::pair<BlockKind, int>> rows(int num_layers) {
   return result;
 }
 
-// docs/formats/control.md: other processes read these bytes.
+// docs/formats/control.md defines these offsets, because other processes read these bytes.
 TEST(RoundTable, HasTheDocumentedOffsetsAndSizes) {
   EXPECT_EQ(sizeof(RoundShape), 16U);
   EXPECT_EQ(sizeof(BlockPlace), 32U);

@@ -26,7 +26,8 @@ struct FileSystem {
 
 FileSystem small_shm(std::uint64_t bytes) { return {.type = "tmpfs", .options = "size=" + std::to_string(bytes)}; }
 
-// The exit status of `body` in a process that has a file system of its own mounted, or kCannotUnshare.
+// Returns the exit status of `body` in a process that has a file system of its own mounted, or
+// kCannotUnshare.
 int status_with(const FileSystem& mounted, const std::function<bool()>& body) {
   const int status = test::status_of_process([&] {
     if (unshare(CLONE_NEWNS) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) _exit(kCannotUnshare);
@@ -214,7 +215,7 @@ TEST(Segment, InAFullDevShmIsRefusedInsteadOfDyingOfABusError) {
     segment.reserve(4 * kMiB);
     if (!refuses_for_lack_of_room([&] { segment.reserve(16 * kMiB); }, "--store memfd")) return false;
     if (segment.bytes() != 4 * kMiB) return false;
-    // The part that was reserved before the end was met is free again.
+    // The part that was reserved before the space ran out is free again.
     segment.reserve(7 * kMiB);
     const Mapping mapping(segment, Access::kReadWrite, 0, segment.bytes());
     std::fill_n(mapping.data(), mapping.bytes(), std::byte{1});

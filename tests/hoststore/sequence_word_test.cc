@@ -27,7 +27,7 @@ TEST(SequenceWord, IsReachedAtOnceByWhatIsThereAlready) {
 
 TEST(SequenceWord, CarriesWhatWasWrittenBeforeItToAnotherThread) {
   SequenceWord to{}, back{};
-  std::uint64_t message = 0;  // guarded by the words alone: ThreadSanitizer sees it if they do not order enough
+  std::uint64_t message = 0;  // guarded by the words only; ThreadSanitizer reports it if they do not order enough
   constexpr std::uint64_t kTurns = 2000;
   std::thread other([&] {
     for (std::uint64_t i = 1; i <= kTurns; ++i) {

@@ -1,5 +1,6 @@
 // tests/hoststore/small_catalogue.h
-// A catalogue with one of everything, and the checksum that changed bytes of it need.
+// Makes a catalogue with one of everything, and computes the checksum after bytes of it were
+// changed.
 #pragma once
 
 #include <xxhash.h>
@@ -11,7 +12,8 @@
 
 namespace rp::test {
 
-// Two pipelines; tied, frozen and 16-bit parameters, sums, two working copies.
+// Returns a catalogue with two pipelines; tied, frozen and 16-bit parameters; sums; and two working
+// copies.
 inline Catalogue small_catalogue() {
   const ParameterRequest weight{.name = "w", .dtype = DType::kBFloat16, .shape = {3, 5}};
   const ParameterRequest frozen{.name = "f", .dtype = DType::kFloat32, .shape = {7}, .is_trained = false};
@@ -24,7 +26,8 @@ inline Catalogue small_catalogue() {
        {.name = "second", .layers = {{.name = "c", .parameters = {weight}, .num_buffers = 1}}}});
 }
 
-// As Catalogue::to_bytes(): of all that follows its own 8 bytes.
+// Sets the checksum as Catalogue::to_bytes() does: over everything after the checksum's own 8
+// bytes.
 inline void set_checksum(std::vector<std::byte>& bytes) {
   const std::uint64_t checksum = XXH3_64bits(bytes.data() + sizeof(checksum), bytes.size() - sizeof(checksum));
   std::memcpy(bytes.data(), &checksum, sizeof(checksum));

@@ -123,11 +123,10 @@ TEST(Store, HasAPlaceOfItsOwnForEachFact) {
   EXPECT_EQ(places.size(), num);
 }
 
-// 200 GB, of which nobody touches anything.
 TEST(Store, SaysWhereLayersBeginInItsRegions) {
   const auto store = small_store();
   const std::vector<Store::Region> regions = store->regions();
-  ASSERT_GE(regions.size(), 3U);  // and an arena for each that computes
+  ASSERT_GE(regions.size(), 3U);  // and an arena for each process that computes
   for (const Store::Region& region : {regions[0], regions[1]}) {
     ASSERT_EQ(region.cuts.size(),
               region.data == store->parameters(0) ? 4U : 2U);  // two weight groups, two copies of the weights
@@ -141,6 +140,7 @@ TEST(Store, SaysWhereLayersBeginInItsRegions) {
   EXPECT_TRUE(attached(*store)->regions()[0].is_read_only);
 }
 
+// The store has 200 GB, which no process touches.
 TEST(Store, OfAnEmulatedRunHasItsSizesAndNoMemory) {
   StoreSettings settings = small_settings();
   settings.is_sparse = true;
@@ -184,7 +184,7 @@ TEST(Store, HasAllocatedWhatItReservedAndThenWhatItsArenasTake) {
   EXPECT_EQ(store->allocated().activations, 3 * ArenaView::kPieceBytes);
 }
 
-// The file system that a descriptor's file lies on.
+// Returns the file system of a descriptor's file.
 dev_t device_of(int fd) {
   struct stat info {};
   return fstat(fd, &info) == 0 ? info.st_dev : 0;
@@ -244,7 +244,7 @@ TEST(Store, RefusesMoreWorkersAndLayersThanTheFormatHasRoomFor) {
   expect_error(ExitCode::kUsage, {"1025 layers", "1024"}, [&] { (void)Store::create(small_settings(), deep); });
 }
 
-// Attaches to a store whose control header `spoil` changed.
+// Attaches to a store whose control header was changed by `spoil`.
 void expect_lie_is_refused(const char* what, void (*spoil)(ControlHeader&)) {
   const auto store = small_store();
   void* page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, store->descriptors()[0], 0);
@@ -284,7 +284,7 @@ TEST(Store, IsNotAttachedToByTheWrongDescriptors) {
   EXPECT_NO_THROW(attach(all));
 }
 
-// Whether the kernel leaves the page at `address` out of core dumps.
+// Returns whether the kernel leaves the page at `address` out of core dumps.
 bool is_left_out_of_core_dumps(const void* address) {
   std::ifstream maps("/proc/self/smaps");
   const auto wanted = reinterpret_cast<std::uintptr_t>(address);
@@ -306,13 +306,13 @@ TEST(Store, IsLeftOutOfCoreDumps) {
   EXPECT_TRUE(is_left_out_of_core_dumps(view->gradients(0)));
   store->arena(0).grow(1);
   EXPECT_TRUE(is_left_out_of_core_dumps(store->arena(0).data(0, 1)));
-  EXPECT_FALSE(is_left_out_of_core_dumps(&store->epoch())) << "what the processes told each other is wanted";
+  EXPECT_FALSE(is_left_out_of_core_dumps(&store->epoch())) << "what the processes reported to each other is wanted";
 }
 
 TEST(StoreDeathTest, AWorkerThatWritesWeightsDiesOfIt) {
   const auto store = small_store();
   const int status = test::status_of_process([&] {
-    std::signal(SIGSEGV, SIG_DFL);  // a sanitizer's handler would turn it into an exit
+    std::signal(SIGSEGV, SIG_DFL);  // a sanitizer's handler would turn the signal into an exit
     const auto view = attached(*store);
     *view->parameters(8) = std::byte{1};
     return true;

@@ -26,7 +26,7 @@ class TraceJournalTest : public testing::Test {
   static TraceRecord record(std::int64_t begin_ns) {
     return {.kind = TraceKind::kCompute, .begin_ns = begin_ns, .end_ns = begin_ns + 1, .slot = begin_ns};
   }
-  // The slots of a track's records, in order.
+  // Returns the slots of a track's records, in order.
   std::vector<std::int64_t> slots(std::uint32_t process, std::uint32_t track) const {
     std::vector<std::int64_t> found;
     for (const TraceJournal::Piece& piece : journal_.pieces()) {
@@ -80,7 +80,8 @@ TEST_F(TraceJournalTest, APieceThatItsProcessDidNotBeginAndARecordThatItDidNotEn
     writer.add(record(0));
     writer.add(record(1));
   }
-  // The second record as a process leaves it that dies before it gives it its kind; and a piece without a head.
+  // The second record becomes one whose writer died before it set the kind. The second piece has no
+  // header.
   const auto place = static_cast<off_t>(kTraceHeaderBytes + sizeof(TracePieceHeader) + sizeof(TraceRecord));
   const std::uint32_t none = 0;
   ASSERT_EQ(pwrite(journal_.fd(), &none, sizeof(none), place), static_cast<ssize_t>(sizeof(none)));
@@ -149,7 +150,7 @@ TEST_F(TraceJournalTest, OnlyWaitsThatAreLongEnoughAreRecorded) {
   const Deadline enough = Deadline::after_ns(2 * kLeastTracedWaitNs);
   while (!enough.passed()) {}
   waits.publish_none();
-  waits.publish_none();  // nothing is waited for: nothing to record
+  waits.publish_none();  // does nothing, because no wait is published
   track.add_wait({.kind = WaitKind::kInputs, .slot = 5, .since_ns = now_ns() + kNsPerSecond});
   ASSERT_EQ(slots(1, 5), std::vector<std::int64_t>{4});
   const TraceRecord wait = journal_.records(journal_.pieces()[0])[0];

@@ -90,8 +90,8 @@ TEST(WaitRecord, WithoutABoardNothingIsWritten) {
   record.publish({.kind = WaitKind::kCommits});
   record.publish_none();
   EXPECT_FALSE(record.observe().has_value());
-  EXPECT_FALSE(
-      FaultBoard::create(1).entry(0).waits(kMaxBoardWaits).observe().has_value());  // more pipelines than places
+  EXPECT_FALSE(FaultBoard::create(1).entry(0).waits(kMaxBoardWaits).observe().has_value());  // there are more pipelines
+                                                                                             // than records
 }
 
 TEST(WaitRecord, EveryKindHasWords) {

@@ -20,7 +20,7 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-// Two cards beside two nodes, nothing wrong.
+// A machine without problems that has two nodes and a card at each.
 DoctorReport good_report() {
   fake_driver() = {};
   fake_driver().cards = equal_cards(2);

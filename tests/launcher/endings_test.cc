@@ -1,4 +1,4 @@
-// Every way in which a run can end: exit code, what is said, and that nothing is left.
+// Tests the endings of a run: its exit code, its messages, and that nothing is left.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ void expect_quiet_end(LaunchedRun& run, int code) {
   expect_nothing_left(run);
 }
 
-// One dump of what the processes did, and nothing besides.
+// Expects exactly one dump of what the processes did on stderr, and no other output there.
 void expect_one_dump(const LaunchedRun& run, const std::string& why) {
   const std::vector<std::string> lines = lines_of(run.err());
   ASSERT_EQ(lines.size(), 5U) << run.err();
@@ -192,7 +192,7 @@ TEST(Endings, AnExceptionThatAWorkerPrintedAndRecordedIsSaidOnce) {
 TEST(Endings, AWorkerThatLeavesMainIsAFailureThoughItsCodeIsZero) {
   LaunchedRun run({"-n", "2", "TOY", "exit_before_attach"});
   EXPECT_EQ(run.wait_for_end(), 1);
-  EXPECT_EQ(count_of(run.err(), "ended before the coordinator told it to"), 1) << run.err();
+  EXPECT_EQ(count_of(run.err(), "ended before the end of the run"), 1) << run.err();
   expect_nothing_left(run);
 }
 
@@ -242,7 +242,8 @@ TEST(Endings, WhenTheLauncherIsKilledNothingIsLeft) {
   expect_nothing_left(run);
 }
 
-// A killed process that stays: one under ptrace is reaped by its tracer before its parent sees its end.
+// Simulates a process that cannot be killed: the end of a process under ptrace is reported to its
+// tracer before its parent.
 TEST(Endings, AWorkerThatCannotBeKilledDoesNotHoldUpTheExitCode) {
   LaunchedRun run({"-n", "2", "TOY", "hang"});
   ASSERT_TRUE(run.wait_for_output("ready"));

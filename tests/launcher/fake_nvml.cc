@@ -7,7 +7,7 @@ namespace rp {
 
 namespace {
 
-constexpr std::uintptr_t kPerCard = 100;  // handles: of card i (i + 1) * 100, of its instance j 1 + j more
+constexpr std::uintptr_t kPerCard = 100;  // card i has the handle (i + 1) * 100, its instance j that + 1 + j
 
 std::uintptr_t number_of(nvml::Device device) { return reinterpret_cast<std::uintptr_t>(device); }
 const FakeCard& card_of(nvml::Device device) { return fake_driver().cards.at(number_of(device) / kPerCard - 1); }

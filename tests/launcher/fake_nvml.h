@@ -1,5 +1,5 @@
 // tests/launcher/fake_nvml.h
-// A driver's management library without a driver: tests say which cards there are.
+// Replaces the driver's management library; tests define which cards exist.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ struct FakeCard {
   int compute_mode = 0;
   nvml::Result access = nvml::kSuccess;
   bool in_mig_mode = false;
-  std::vector<std::string> instances{};  // their UUIDs
+  std::vector<std::string> instances{};  // UUIDs of its MIG instances
   unsigned int width = 16;
 };
 
@@ -24,14 +24,14 @@ struct FakeDriver {
   std::vector<FakeCard> cards{};
   nvml::Result start = nvml::kSuccess;
   nvml::Result count = nvml::kSuccess;
-  int num_held = 0;  // inits without a shutdown
+  int num_held = 0;  // calls of init() without a shutdown() so far
 };
 
-// The one that fake_nvml() speaks for; a test sets it.
+// The driver whose state fake_nvml() reports; a test sets it.
 FakeDriver& fake_driver();
 [[nodiscard]] NvmlTable fake_nvml();
 
-// Cards that are alike: GPU-a0..., GPU-b1..., at PCI buses 0x10, 0x11, ...
+// Returns equal cards: GPU-a0..., GPU-b1..., at PCI buses 0x10, 0x11, ...
 [[nodiscard]] std::vector<FakeCard> equal_cards(int number);
 
 }  // namespace rp

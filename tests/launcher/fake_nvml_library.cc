@@ -1,4 +1,4 @@
-// libnvidia-ml.so.1 for whole runs of rp-launch: RP_FAKE_GPUS equal cards.
+// Replaces libnvidia-ml.so.1 in whole runs of rp-launch. Reports RP_FAKE_GPUS equal cards.
 
 #include <cstdlib>
 
@@ -17,7 +17,7 @@ const rp::NvmlTable& table() {
 
 }  // namespace
 
-// The names are NVIDIA's.
+// The names are those of NVIDIA's library.
 extern "C" {
 using rp::nvml::Device;
 using rp::nvml::Result;
@@ -31,5 +31,5 @@ Result nvmlDeviceGetUUID(Device device, char* text, unsigned int length) { retur
 Result nvmlDeviceGetName(Device device, char* text, unsigned int length) { return table().name(device, text, length); }
 Result nvmlDeviceGetMemoryInfo(Device device, rp::nvml::Memory* memory) { return table().memory(device, memory); }
 Result nvmlDeviceGetPciInfo_v3(Device device, rp::nvml::PciInfo* info) { return table().pci(device, info); }
-// The others are left out, as an old driver leaves them out.
+// The other functions are missing, as in an old driver.
 }

@@ -24,7 +24,7 @@ class GpuListTest : public testing::Test {
   [[nodiscard]] GpuChoice choice(const std::string& asked) const {
     return choose_gpus(parse_gpus("--gpus", asked), observe_gpus(fake_nvml()), variables_);
   }
-  // The chosen cards' indices, as "0 2".
+  // Returns the indices of the chosen cards, such as "0 2".
   [[nodiscard]] std::string chosen(const std::string& asked) const {
     std::string text;
     for (const Gpu& gpu : choice(asked).gpus) {
@@ -32,7 +32,7 @@ class GpuListTest : public testing::Test {
     }
     return text;
   }
-  // Expects that it is refused with this code, and gives what is said.
+  // Expects that the request is refused with this code. Returns the message.
   [[nodiscard]] std::string refusal(const std::string& asked, ExitCode code) const {
     try {
       return "not refused: " + chosen(asked);

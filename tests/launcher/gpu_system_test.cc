@@ -15,7 +15,7 @@ namespace {
 using testing::HasSubstr;
 namespace fs = std::filesystem;
 
-// A /sys of one's own.
+// A replacement for /sys in a temporary directory.
 class FakeRoot {
  public:
   void put(const std::string& address, const std::string& name, const std::string& text) const {
@@ -151,7 +151,7 @@ TEST_F(GpuSystemTest, AnOldDriverLeavesOnlyItsNewerFiguresUnknown) {
 }
 
 TEST(Nvml, AMachineWithoutADriverGetsOneClearMessage) {
-  // Where there is a driver this says nothing.
+  // On a machine with a driver this test is skipped.
   const GpuSystem system = observe_gpus();
   if (system.missing.empty()) GTEST_SKIP() << "this machine has a GPU";
   EXPECT_THAT(system.missing, testing::StartsWith("no CUDA device: "));

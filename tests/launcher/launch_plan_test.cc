@@ -31,7 +31,7 @@ TEST(LaunchPlan, TheDefaultIsAWorkerACoreAsFarAsTheStoreHasRoom) {
   EXPECT_EQ(num_workers_on(192), static_cast<std::size_t>(kMaxWorkers));
 }
 
-// A machine with two NUMA nodes and four cards, two beside each, and a build that has the plug-in.
+// A machine with two NUMA nodes and four cards, two at each node, and a build that has the plug-in.
 class GpuPlanTest : public testing::Test {
  protected:
   GpuPlanTest() {
@@ -58,7 +58,7 @@ class GpuPlanTest : public testing::Test {
     }
     return "not refused";
   }
-  // "unset" where the process does not get the variable.
+  // Returns the value of a variable of the process; "unset" if the process does not get it.
   static std::string value(const LaunchPlan& plan, std::size_t process, const std::string& name) {
     for (const auto& [variable, value] : plan.processes.at(process).variables) {
       if (variable == name) return value;

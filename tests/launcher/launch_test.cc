@@ -1,4 +1,4 @@
-// What a run looks like from outside while all is well: programs found, settings passed on, output.
+// Tests the visible behaviour of healthy runs: programs found, settings passed on, output.
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -32,7 +32,7 @@ std::string file_text(const fs::path& file) {
 TEST(Launch, TheLinesOfEightChattyWorkersAreWholeAndAllThere) {
   LaunchedRun run({"-n", "8", "TOY", "chatty"});
   EXPECT_EQ(run.wait_for_end(), 0);
-  std::map<int, int> next;  // by worker
+  std::map<int, int> next;  // number of the next line, by worker
   for (const std::string& line : lines_of(run.out())) {
     int worker = -1;
     ASSERT_EQ(std::sscanf(line.c_str(), "worker %d line", &worker), 1) << line;
@@ -80,7 +80,8 @@ TEST(Launch, AWrongCommandLineIsExplainedAndNothingStarts) {
   EXPECT_NE(unknown.err().find("did you mean --workers?"), std::string::npos) << unknown.err();
 }
 
-// A directory with a fake driver's library and an empty plug-in; the rest of rp-launch is real.
+// A directory with a fake library of the driver and an empty plug-in. Everything else in rp-launch
+// is real.
 class FakeGpus {
  public:
   FakeGpus() {

@@ -38,7 +38,7 @@ bool wait_until(const std::function<bool()>& condition, double seconds) {
   return true;
 }
 
-// Gives this test program a /dev/shm and a TMPDIR of its own, before its first test.
+// Gives this test program its own /dev/shm and TMPDIR before its first test.
 class OwnFiles : public testing::Environment {
  public:
   void SetUp() override {
@@ -84,7 +84,7 @@ LaunchedRun::LaunchedRun(const std::vector<std::string>& arguments,
   for (const std::string& word : arguments) words.push_back(word == "TOY" ? RP_TOY_PATH : word);
   pid_ = fork();
   if (pid_ != 0) return;
-  // A session without a terminal, as in a batch job.
+  // Starts a session without a terminal, as in a batch job.
   setsid();
   dup2(out_.get(), 1);
   dup2(err_.get(), 2);

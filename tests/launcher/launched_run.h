@@ -1,5 +1,5 @@
 // tests/launcher/launched_run.h
-// A real rp-launch with the toy program under it, for tests of whole runs.
+// Runs the real rp-launch with the toy program, for tests of whole runs.
 #pragma once
 
 #include <signal.h>
@@ -13,10 +13,11 @@
 
 namespace rp {
 
-// Owns the launcher; kills it at the end. Its stdout and stderr are files that are read while it runs.
+// Owns the launcher process; the destructor kills it. Its stdout and stderr are memory files, which
+// can be read while it runs.
 class LaunchedRun {
  public:
-  // `arguments` of rp-launch; a "TOY" among them becomes the toy program's path.
+  // `arguments`: those of rp-launch, where "TOY" is replaced by the path of the toy program.
   explicit LaunchedRun(const std::vector<std::string>& arguments,
                        const std::vector<std::pair<std::string, std::string>>& variables = {});
   LaunchedRun(const LaunchedRun&) = delete;
@@ -27,14 +28,16 @@ class LaunchedRun {
   [[nodiscard]] std::string out() const { return text_of(out_.get()); }
   [[nodiscard]] std::string err() const { return text_of(err_.get()); }
 
-  // False if stdout does not contain `text` within 20 s.
+  // Waits until stdout contains `text`. Returns false after 20 s.
   [[nodiscard]] bool wait_for_output(const std::string& text) const;
   void send_signal(int signal_number) const { kill(pid_, signal_number); }
-  // The exit code, 128 + n for an end by signal n, or -1 if it has not ended within `seconds`.
+  // Returns the exit code, 128 + n if signal n killed the launcher, or -1 if it has not ended
+  // within `seconds`.
   [[nodiscard]] int wait_for_end(double seconds = 20);
-  // Processes of this run that exist, found by a variable that only they have; the launcher included.
+  // Returns the existing processes of this run, including the launcher. They are found by an
+  // environment variable that only they have.
   [[nodiscard]] std::vector<pid_t> processes() const;
-  // True once there are none, false if that takes more than `seconds`.
+  // Waits until no process of this run exists. Returns false after `seconds`.
   [[nodiscard]] bool all_gone_within(double seconds) const;
 
  private:
@@ -47,12 +50,13 @@ class LaunchedRun {
   int code_ = -1;
 };
 
-// Files that the runs of this test program left in its own /dev/shm or TMPDIR. Every test program has these two to
-// itself (a mount namespace; without the right to make one, /dev/shm is not looked at), so that nobody else's files
-// count.
+// Returns the files that runs of this test program have left in its own /dev/shm or TMPDIR. Every
+// test program has its own TMPDIR, and a mount namespace with its own /dev/shm, so files of other
+// programs are not included. Without the right to create a mount namespace, /dev/shm is not
+// checked.
 [[nodiscard]] std::vector<std::string> files_left();
 
-// How often `part` is in `text`.
+// Returns the number of occurrences of `part` in `text`.
 [[nodiscard]] int count_of(const std::string& text, const std::string& part);
 [[nodiscard]] std::vector<std::string> lines_of(const std::string& text);
 

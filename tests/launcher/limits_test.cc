@@ -18,7 +18,7 @@ using testing::HasSubstr;
 namespace fs = std::filesystem;
 constexpr std::uint64_t kGib = std::uint64_t{1} << 30;
 
-// A machine with which nothing is wrong.
+// A machine without problems.
 MachineLimits good_machine() {
   return {.memory_bytes = 64 * kGib,
           .available_bytes = 60 * kGib,
@@ -108,7 +108,7 @@ TEST(Limits, JustEnoughIsEnough) {
   limits.shm_free_bytes = limits.available_bytes / 2;
   limits.locked_bytes = limits.memory_bytes;
   limits.open_files = 1024;
-  limits.huge_pages = "advise";  // the store asks
+  limits.huge_pages = "advise";  // enough, because the host store requests huge pages
   for (const LimitLine& line : limit_lines(limits)) EXPECT_EQ(line.advice, "") << line.name;
 }
 

@@ -1,4 +1,4 @@
-// launcher/machine/nvml.h against NVIDIA's own header.
+// Checks launcher/machine/nvml.h against NVIDIA's own header.
 #include <nvml.h>
 
 #include <cstddef>

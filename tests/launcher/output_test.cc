@@ -64,7 +64,7 @@ TEST(ProcessOutput, WhatWasHeldIsDroppedWhenTheOutputOpens) {
   EXPECT_EQ(sink.queued_bytes(), 5U);
 }
 
-// GCC 12 warns, without reason, of adding the end of the line with +.
+// Appends the newline with +=, because GCC 12 gives a false warning if it is added with +.
 std::string long_line(char c) {
   std::string line(9999, c);
   line += '\n';

@@ -16,7 +16,7 @@ using testing::HasSubstr;
 
 constexpr ProbeSettings kSmall{.bytes = 1 << 20, .seconds = 0.02, .num_small_copies = 5};
 
-// What is said when measuring with this driver fails, and "" when it does not.
+// Returns the message if measuring with this driver fails, otherwise "".
 std::string failure_of(const FakeDriver& driver) {
   try {
     const CudaContext context = CudaContext::open(driver.table(), "");
@@ -34,7 +34,7 @@ TEST(ProbeMeasure, CopiesInBothDirectionsAloneAndAtOnceAndLeavesNothingBehind) {
     const CudaContext context = CudaContext::open(driver.table(), "");
     ProbeMeasure measure(context, kSmall);
     EXPECT_EQ(driver.registered_bytes(), 2 * kSmall.bytes);
-    for (int i = 0; i < 2; ++i) {  // as often as it is told to
+    for (int i = 0; i < 2; ++i) {  // each request is one measurement
       const ProbeFigures figures = measure.measure();
       EXPECT_GT(figures.host_to_device_gbs, 0);
       EXPECT_GT(figures.device_to_host_gbs, 0);
@@ -51,7 +51,7 @@ TEST(ProbeMeasure, CopiesInBothDirectionsAloneAndAtOnceAndLeavesNothingBehind) {
     int num_streams_with_long_copies = 0;
     for (const std::vector<std::string>& stream : driver.log()) {
       num_small += static_cast<int>(std::count(stream.begin(), stream.end(), "copy 64"));
-      // One that wakes the link up, and at least one that counts.
+      // One copy to wake up the link, and at least one that is measured.
       if (std::count(stream.begin(), stream.end(), "copy 1048576") >= 2) ++num_streams_with_long_copies;
     }
     EXPECT_EQ(num_small, 2 * kSmall.num_small_copies);
@@ -88,7 +88,7 @@ TEST(ProbeMeasure, EachCallOfTheDriverThatFailsIsSaidAndNothingIsLeftBehind) {
 }
 
 TEST(ProbeMeasure, ACopyThatFailsWhileBothDirectionsRunIsSaidWhicheverItIs) {
-  // The first two bandwidths make one stream each.
+  // The measurements of the first two bandwidths create one stream each.
   for (const int call : {3, 4}) {
     FakeDriver driver;
     driver.fail("cuStreamCreateWithPriority", CUDA_ERROR_OUT_OF_MEMORY, call);

@@ -18,10 +18,11 @@ namespace fs = std::filesystem;
 
 constexpr double kPatience = 20;
 
-// A shell script in the place of rp-probe.
+// Replaces rp-probe by a shell script.
 class ProbeProcessTest : public testing::Test {
  protected:
-  // `body`: after "#!/bin/sh"; $line is what it prints for figures with this bandwidth up.
+  // Writes a script with `body` after "#!/bin/sh". In it, $line is the line of rp-probe for figures
+  // with the upload bandwidth `up`.
   [[nodiscard]] fs::path script(const std::string& body, double up = 25) const {
     const fs::path file = directory_.file("probe");
     const ProbeFigures figures{.host_to_device_gbs = up,

@@ -49,7 +49,7 @@ TEST_F(ProcessRoleTest, AWorkerTakesItsInheritanceAndHidesItFromItsChildren) {
   }
 }
 
-// "" where the device is allowed.
+// Returns the message of the refusal; "" if the device is allowed.
 std::string refusal_of(const ProcessRole& role, const std::string& device) {
   try {
     role.check_device(device);

@@ -22,7 +22,7 @@ TEST(ProcessStat, TicksGoOnWhileAProcessRunsAndNoLonger) {
   waitpid(child, nullptr, WUNTRACED);
   EXPECT_EQ(process_stat(child).state, 'T');
   const std::uint64_t ticks = process_stat(child).cpu_ticks;
-  usleep(100'000);  // long enough for a wrong one
+  usleep(100'000);  // long enough that a wrong count would show
   EXPECT_EQ(process_stat(child).cpu_ticks, ticks);
   kill(child, SIGKILL);
   (void)test::wait_for_process(child);

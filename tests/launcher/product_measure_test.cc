@@ -1,4 +1,5 @@
-// Matrix products over a driver and a cuBLAS without a GPU. A time between events is 1 ms there.
+// Tests matrix products with a driver and a cuBLAS that need no GPU. In them, the time between any
+// two events is 1 ms.
 #include "launcher/probe/product_measure.h"
 
 #include <gmock/gmock.h>
@@ -16,7 +17,8 @@ namespace {
 using test::FakeDriver;
 using testing::HasSubstr;
 
-// One call: sizes as cuBLAS sees them, and the bytes that its leading dimensions reach of each matrix.
+// One call: the sizes as cuBLAS sees them, and the bytes of each matrix that its leading dimension
+// reaches.
 struct Call {
   BlasForm a_form, b_form;
   int m, n, k, lda, ldb, ldc;
@@ -27,7 +29,7 @@ struct Call {
 };
 std::vector<Call> g_calls;
 int g_num_handles = 0;
-std::map<std::string, int> g_statuses;  // by function; 0 where it is not
+std::map<std::string, int> g_statuses;  // by function; functions that are missing here return 0
 
 Cublas fake_cublas() {
   g_calls.clear();
@@ -70,14 +72,14 @@ TEST(ProductMeasure, MultipliesTheThreeProductsOfEachLayerInEveryKind) {
   const Cublas cublas = fake_cublas();
   ProbeFigures figures;
   measure_products(context, &cublas, small(), figures);
-  // Two layers, three products, four runs, four kinds.
+  // Two layers, three products, four runs and four kinds.
   EXPECT_EQ(g_calls.size(), 2U * 3 * 4 * 4);
   std::map<std::tuple<BlasType, BlasCompute>, int> kinds;
   for (const Call& call : g_calls) {
     ++kinds[{call.type, call.compute}];
     EXPECT_EQ(call.alpha, 1);
     EXPECT_EQ(std::int64_t{call.m} * call.n * call.k, std::int64_t{kRows} * kIn * kOut);
-    // Leading dimensions are the first size of what is stored.
+    // A leading dimension is the first size of the matrix as stored.
     EXPECT_EQ(call.lda, call.a_form == BlasForm::kPlain ? call.m : call.k);
     EXPECT_EQ(call.ldb, call.b_form == BlasForm::kPlain ? call.k : call.n);
     EXPECT_EQ(call.ldc, call.m);
@@ -87,7 +89,7 @@ TEST(ProductMeasure, MultipliesTheThreeProductsOfEachLayerInEveryKind) {
                                                                      {{BlasType::kFloat16, BlasCompute::kFloat32}, 24},
                                                                      {{BlasType::kFloat16, BlasCompute::kFloat16}, 24},
                                                                      {{BlasType::kFloat32, BlasCompute::kTf32}, 24}}));
-  // Each product in 1 ms.
+  // Each product takes 1 ms.
   for (double ProbeFigures::*figure : {&ProbeFigures::bf16_tflops, &ProbeFigures::fp16_tflops,
                                        &ProbeFigures::fp16_accumulate_tflops, &ProbeFigures::tf32_tflops}) {
     EXPECT_DOUBLE_EQ(figures.*figure, 2.0 * kRows * kIn * kOut / 1e9);

@@ -24,7 +24,7 @@ void add_wait(ProcessSnapshot& process, const std::string& thread, Wait wait, do
   process.waits.emplace_back(thread, wait);
 }
 
-// Worker 1 computes slot 57, which worker 0 and everybody else wait for.
+// A run in which worker 1 computes slot 57 while worker 0 and the coordinator wait for that slot.
 std::vector<ProcessSnapshot> stuck_run() {
   ProcessSnapshot coordinator = process("coordinator", 812);
   coordinator.progress = {.accepted = 60, .dispatched = 59, .committed = 57, .round = 7, .step = 4};
@@ -100,7 +100,7 @@ TEST(RunDump, WhereTheOldestSlotWaitsForWeightsTheUpdatesAreToBlame) {
 TEST(RunDump, ARunThatIsInterruptedWhileAllIsWellNeedsNothing) {
   std::vector<ProcessSnapshot> processes = stuck_run();
   processes[0].progress.changed_ns = kNow - kNsPerMs;
-  processes[0].waits.clear();  // between two waits
+  processes[0].waits.clear();  // the coordinator is between two waits
   processes[2].kernel_state = 'D';
   const std::string text = dump_text("rp-launch", "interrupted", processes, kNow);
   EXPECT_NE(text.find("  to do:       nothing: no slot is late."), std::string::npos) << text;
@@ -124,7 +124,7 @@ TEST(RunDump, AProcessInTheKernelAndOneThatEndedAreNamed) {
 
 TEST(RunDump, WhereTheOldestSlotIsOfADeadWorkerItSaysSo) {
   std::vector<ProcessSnapshot> processes = stuck_run();
-  processes[2].kernel_state = 'Z';  // its status has not been asked for yet
+  processes[2].kernel_state = 'Z';  // it has not been reaped yet
   std::string text = dump_text("rp-launch", "a wait ran out", processes, kNow);
   EXPECT_NE(text.find("pid 814, ended: slot 57"), std::string::npos) << text;
   EXPECT_NE(text.find("to do:       slot 57 of worker 1, which has ended, is what all others wait for\n"),

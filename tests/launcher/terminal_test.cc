@@ -1,4 +1,4 @@
-// rp-launch under a terminal: what the keyboard sends.
+// Tests rp-launch in a terminal, with signals from the keyboard.
 
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -15,7 +15,7 @@
 namespace rp {
 namespace {
 
-// Reads from the terminal until `text` came; false after 20 s or at its end.
+// Reads from the terminal until `text` has arrived. Returns false after 20 s or at end of file.
 bool read_until(int terminal, const std::string& text, std::string& seen) {
   const Deadline deadline = Deadline::after_seconds(20);
   while (seen.find(text) == std::string::npos) {

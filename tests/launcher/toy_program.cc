@@ -1,5 +1,5 @@
-// A program as small as can be that rp-launch runs: coordinator and workers without a pipeline. Its first argument is
-// what it is to do. The system test is launch_test.cc.
+// A minimal program for rp-launch: a coordinator and workers without a pipeline. Its first argument
+// selects its behaviour. The system test is launch_test.cc.
 
 #include <fcntl.h>
 #include <poll.h>
@@ -28,7 +28,7 @@ namespace {
 
 using rp::Deadline;
 
-// What the processes of a toy run share: how many workers are attached, and whether they may end.
+// Shared by the processes of a toy run: the number of attached workers, and whether they may end.
 struct ToyStore {
   std::atomic<std::uint32_t> num_attached;
   std::atomic<std::uint32_t> stopped;
@@ -53,7 +53,8 @@ class Toy {
     rp::install_crash_handler(entry());
   }
 
-  // As a Session's terminate handler: a worker records, rp-launch prints; a coordinator prints itself.
+  // Handles exceptions as the terminate handler of a Session does: a worker records them for
+  // rp-launch to print; a coordinator prints them itself.
   int run_recorded() {
     try {
       return role_.role == rp::Role::kWorker ? run_worker() : run_coordinator();
@@ -99,7 +100,7 @@ class Toy {
     return code;
   }
 
-  // Serves signals as a program with a Session does.
+  // Reacts to signals as a program with a Session does.
   int wait_for_signal() {
     std::cout << "ready" << std::endl;
     while (g_signal == 0) poll(nullptr, 0, 20);
@@ -138,7 +139,7 @@ class Toy {
     return 0;
   }
 
-  // As a Session does: says nothing, rp-launch reports it.
+  // Like a Session, prints nothing, because rp-launch reports the failure.
   int wait_for_worker_gone() {
     while (const auto message = role_.channel->receive(Deadline::after_seconds(30))) {
       if (message->kind == rp::MessageKind::kWorkerGone) return 1;
@@ -183,7 +184,8 @@ class Toy {
     return is("ignore_end") ? (pause_for_ever(), 0) : 0;
   }
 
-  // As a profiler does when the process ends: longer than rp-launch waits for a worker.
+  // Needs, like a profiler at the end of a process, longer than rp-launch normally waits for a
+  // worker.
   static void write_report() {
     poll(nullptr, 0, 1500);
     std::cout << "report written" << std::endl;
@@ -200,7 +202,8 @@ class Toy {
     return text.str();
   }
 
-  // As an exception that leaves main() before Session::start(): the terminate handler records it and prints it, too.
+  // Acts like an exception that leaves main() before Session::start(): the terminate handler both
+  // records and prints it.
   [[noreturn]] static void throw_before_attach() {
     std::cerr << "toy: error: no file model.bin\nin any folder" << std::endl;
     throw rp::Error(rp::ExitCode::kBadInput, "no file model.bin\nin any folder");

@@ -122,14 +122,16 @@ TEST_F(TraceJsonTest, AFlowLeadsFromEachBlocksMakerToEveryoneWhoReadsIt) {
                        .first_layer = 2,
                        .numbers = {64, maker, static_cast<std::int64_t>(kind), 2}};
   };
-  // Out of order, a block that nobody reads, one that the coordinator made, and one whose maker's record was lost.
+  // Blocks read out of order, a block without readers, a block that the coordinator made, and a
+  // block whose producer's record was lost.
   add(2, 2, {input(1, 500, 3), input(0, 520, 3), input(1, 700, 3), input(0, 800, -1), input(0, 900, 99)});
   add(1, 4, {output(0, 100), output(1, 200), output(2, 300)});
   const std::vector<Json> begins = events("s");
   const std::vector<Json> ends = events("f");
   ASSERT_EQ(begins.size(), 3u);
   ASSERT_EQ(ends.size(), 3u);
-  const std::vector<double> made = {0.199, 0.099, 0.199};  // by flow; the first record begins at 90
+  const std::vector<double> made = {0.199, 0.099,
+                                    0.199};  // by flow; times are relative to the first record, which begins at 90 ns
   const std::vector<double> read = {0.5, 0.52, 0.7};
   for (std::size_t i = 0; i < 3; ++i) {
     EXPECT_EQ(begins[i].at("id"), ends[i].at("id"));

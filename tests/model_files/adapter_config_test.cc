@@ -12,7 +12,7 @@ using nlohmann::json;
 
 ModelConfig tiny_llama(const json& changes = json::object()) { return read_with(tiny_llama_json(), changes); }
 
-// As PEFT writes it.
+// The config as PEFT writes it.
 json adapter_json() {
   return {{"peft_type", "LORA"},
           {"r", 4},
@@ -26,7 +26,7 @@ json adapter_json() {
           {"fan_in_fan_out", false}};
 }
 
-// A folder with an adapter; the file of the weights fits the tiny model unless others are given.
+// A folder with an adapter. Its weight file fits the tiny model unless a test provides another.
 class AdapterConfig : public ::testing::Test {
  protected:
   TrainedParts read(const json& changes) {

@@ -25,7 +25,7 @@ std::string checksum_in_pieces(ChecksumKind kind, std::string_view text, std::si
 }
 
 TEST(Checksum, IsThatOfTheTools) {
-  // printf abc | sha256sum; printf abc | xxhsum -H2
+  // The values printed by: printf abc | sha256sum; printf abc | xxhsum -H2
   EXPECT_EQ(checksum_in_pieces(ChecksumKind::kSha256, "abc", 3),
             "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
   EXPECT_EQ(checksum_in_pieces(ChecksumKind::kXxh128, "abc", 3), "06b05ab6733a618578af5f94892f3950");
@@ -34,7 +34,7 @@ TEST(Checksum, IsThatOfTheTools) {
   }
 }
 
-// A directory of two files and their list.
+// A directory with two files and a list of their checksums.
 class ListedFiles {
  public:
   explicit ListedFiles(ChecksumKind kind) : kind_(kind), directory_() {

@@ -19,7 +19,7 @@ std::string text_of(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// A model in two shards, the second of which begins with the tensor of this name.
+// A model in two shards; the second one begins with the tensor named `second`.
 class ExportedFilesTest : public ::testing::Test {
  protected:
   void write_shards(const std::vector<TensorDeclaration>& tensors, const std::string& second) {
@@ -97,7 +97,7 @@ TEST_F(ExportedFilesTest, PackedExpertsBecomeBf16WithATrueSizeAndAConfigurationT
   json_config["quantization_config"] = {{"quant_method", "mxfp4"}};
   json_config["eos_token_id"] = {1, 2};
   const ModelConfig config = read_with(json_config, json::object());
-  // Blocks and scales of one tensor in different shards.
+  // Blocks and scales of the same tensor are in different shards.
   write_shards(declarations(config, ExpertLayout::kMxfp4), "model.layers.1.mlp.experts.gate_up_proj_scales");
   const ExportedFiles files = exported(json_config);
   const auto bf16 = declarations(config, ExpertLayout::kInterleaved);

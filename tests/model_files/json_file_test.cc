@@ -18,8 +18,8 @@ TEST(JsonFile, WholeNumbersAreTakenWithinTheirLimits) {
   EXPECT_THROW((void)whole_number("a.json", object, "none"), nlohmann::json::out_of_range);
 }
 
-// Beyond 64 bits, and with a fraction or an exponent, the parser has a floating-point number, of which no integer may
-// be made unseen.
+// The parser turns a number beyond 64 bits, or with a fraction or an exponent, into a
+// floating-point number, which must not silently become an integer.
 TEST(JsonFile, WhatIsNoIntegerIsRefused) {
   for (const char* value : {"9223372036854775808", "18446744073709551615", "18446744073709551616",
                             "-9223372036854775809", "1e300", "1.5", "2.0", "\"1\"", "null", "true", "[1]"}) {

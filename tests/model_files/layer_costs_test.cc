@@ -38,7 +38,8 @@ std::set<std::string> names_of(const LayerTensors& layer) {
 }
 
 TEST(LayerTensors, PresetsHaveThePublishedNumberOfParameters) {
-  // The models' own figures, to the digits that are published, and to the parameter where config and checkpoint agree.
+  // The models' own figures, to the digits that are published; exact to the parameter where config
+  // and checkpoint agree.
   const std::map<std::string, std::int64_t> published = {
       {"smollm2-135m", 134'515'008},         {"llama3.2-1b", 1'235'814'400},    {"llama3.2-3b", 3'212'749'824},
       {"llama3.1-8b", 8'030'261'248},        {"llama3.1-70b", 70'553'706'496},  {"qwen3-0.6b", 596'049'920},
@@ -178,7 +179,8 @@ TEST(LayerCosts, TheHeadsLogitsAreNeverWhole) {
   EXPECT_EQ(on_processor.forward_workspace_bytes, forward_bytes(kHeadChunkTokens));
 }
 
-// Weights of a decoder layer of tiny_model(), and what its activations move in a backward of 15 tokens.
+// The weights of a decoder layer of tiny_model(), and the bytes that its activations move in a
+// backward of 15 tokens.
 constexpr double kTinyWeights = 8 * 8 + 2 * 8 * 4 + 8 * 8 + 3 * 8 * 12;
 constexpr double kTinyMoves = 15 * (16 * 6 + 12 * 4 + 12 * 10 + 2 * 3 * 8 * 2);
 constexpr std::uint64_t kTinyWorkspace = 15 * 2 * (2 * 8 + 3 * 12);
@@ -188,7 +190,7 @@ TEST(LayerCosts, AProductAddsItsWeightsGradientToTheSumItself) {
   EXPECT_EQ(cost.backward.elementwise_bytes, kTinyMoves + 8 * kTinyWeights + 12 * 2 * 8)
       << "autograd adds those of the norms";
   EXPECT_EQ(cost.backward_workspace_bytes, kTinyWorkspace + 4 * 8)
-      << "a norm's gradient is the largest beside the sums";
+      << "a norm's gradient is the largest next to the sums";
 }
 
 TEST(LayerCosts, AProductThatAddsUpInFp16MakesTheGradientFirst) {
@@ -213,7 +215,7 @@ TEST(LayerCosts, GradientsOfExpertsAreMadeAndClearedFirst) {
 }
 
 TEST(LayerCosts, TheHeadsGradientIsAddedInPlaceUnlessThereAreSeveralChunks) {
-  // Per element of the weight, beside the norm's and what the logits move.
+  // Per element of the weight, in addition to the norm's bytes and those of the logits.
   const auto head_of = [](double tokens_per_chunk, Accumulate accumulate) {
     return layer_costs(tiny_model(), {.sequences = 3,
                                       .sequence_length = 5,

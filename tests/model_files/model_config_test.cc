@@ -190,7 +190,7 @@ TEST(ModelConfig, EveryImpossibleValueIsRefusedWithItsKeyAndWhatItMustBe) {
        {"high_freq_factor 4", "low_freq_factor 4"}},
   };
   for (const auto& [bad_changes, parts] : cases) {
-    const json& changes = bad_changes;  // clang captures no structured bindings
+    const json& changes = bad_changes;  // clang cannot capture structured bindings
     SCOPED_TRACE(changes.dump());
     std::vector<std::string> all = parts;
     all.emplace_back("config.json");

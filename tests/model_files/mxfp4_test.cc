@@ -9,7 +9,8 @@
 namespace rp {
 namespace {
 
-// E2M1 by its definition: a sign, two bits of exponent with bias 1, one of mantissa; without exponent it is subnormal.
+// E2M1 by its definition: a sign, two bits of exponent with bias 1, one bit of mantissa. A value
+// with exponent 0 is subnormal.
 double e2m1(unsigned half) {
   const unsigned exponent = half >> 1 & 3, mantissa = half & 1;
   const double size = exponent == 0 ? 0.5 * mantissa : std::ldexp(1 + 0.5 * mantissa, static_cast<int>(exponent) - 1);
@@ -20,7 +21,7 @@ float as_float(std::uint16_t bf16) { return std::bit_cast<float>(static_cast<std
 
 TEST(Mxfp4, EveryByteWithEveryScaleIsTheTwoNumbersOfTheFormula) {
   for (int scale = 0; scale < 256; ++scale) {
-    // 16 blocks of 16 bytes: all bytes in order.
+    // 16 blocks of 16 bytes: all byte values in order.
     std::vector<std::uint8_t> blocks(256), scales(16, static_cast<std::uint8_t>(scale));
     for (std::size_t byte = 0; byte < 256; ++byte) blocks[byte] = static_cast<std::uint8_t>(byte);
     std::vector<std::uint16_t> numbers(512, 0x7fff);

@@ -60,7 +60,7 @@ TEST(OutputDirectory, RemovesWhatAKilledProcessLeftOfItsSeriesAndNothingElse) {
   EXPECT_TRUE(fs::exists(parent.file(".checkpoint-x.partial-12345678")));
 }
 
-// In a process of its own: the request stands for good.
+// In a separate process, because the request cannot be withdrawn.
 TEST(OutputDirectory, AnInterruptOfUnfinishedOutputMakesItsWritersGiveUpAndLeaveNothing) {
   const TempDirectory parent;
   const auto interrupted = [&parent] {
@@ -79,7 +79,8 @@ TEST(OutputDirectory, AnInterruptOfUnfinishedOutputMakesItsWritersGiveUpAndLeave
   EXPECT_EXIT(interrupted(), testing::ExitedWithCode(0), "");
 }
 
-// A program's second INT, as pipeline/process_end.cc takes it: at once if nothing is unfinished, else by unwinding.
+// Simulates a program's second INT as pipeline/process_end.cc handles it: it exits at once if
+// nothing is unfinished, else by unwinding.
 [[noreturn]] void write_until_interrupted(const fs::path& target) {
   signal(SIGINT, [](int) {
     if (!interrupt_unfinished_output(SIGINT)) _exit(0);

@@ -18,7 +18,7 @@ ModelConfig tiny_moe() { return read_with(tiny_moe_json(), json::object()); }
 
 TrainedParts lora_on(const std::string& targets) { return {.lora = {.rank = 2, .targets = targets}}; }
 
-// GCC 12 warns of designated initializers here, without reason.
+// GCC 12 wrongly warns about designated initializers here.
 TrainedParts frozen(const std::string& freeze, const std::string& train = "") {
   TrainedParts parts;
   parts.freeze = freeze;
@@ -62,7 +62,7 @@ TEST(PartSelection, AllLinearIsThoseOfAttentionAndMlp) {
                                                                    {"mlp.gate_proj", 2},
                                                                    {"mlp.up_proj", 2},
                                                                    {"mlp.down_proj", 2}}));
-  // r (in + out) of each: hidden 8, q 8, k and v 4, o 8, MLP 12.
+  // r (in + out) for each: hidden 8, q 8, k and v 4, o 8, MLP 12.
   EXPECT_EQ(summarise(tiny_llama(), lora_on("all-linear")).num_trained, 2 * 2 * (16 + 12 + 12 + 16 + 3 * 20));
 }
 

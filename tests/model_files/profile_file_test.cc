@@ -106,8 +106,8 @@ TEST(ProfileFile, AnotherFormatOrVersionIsRefused) {
   expect_refusal({"lacks 'figures'"}, [&] { (void)read(object); });
 }
 
-// The published runs: all operations by themselves, fp16 sums. Mean sequences of a microbatch: the global batch over
-// rounds and microbatches.
+// The published runs: eager operations, fp16 sums. The mean number of sequences of a microbatch is
+// the global batch divided by rounds and microbatches.
 struct Published {
   const char* model;
   double sequences;

@@ -1,4 +1,4 @@
-// Our safetensors files beside those of the Python package.
+// Compares our safetensors files with those of the Python package.
 #include <gtest/gtest.h>
 
 #include "model_files/weights/mxfp4.h"
@@ -51,9 +51,9 @@ save_file({name: numpy.arange(6).astype(name).reshape(2, 3) for name in types} |
   EXPECT_EQ(values, (std::vector<std::int32_t>{0, 1, 2, 3, 4, 5}));
 }
 
-// Scale 255 is no number in the format, which the two take differently.
+// Scale 255 is not a number in the format, and the two implementations treat it differently.
 TEST(PythonRoundTrip, TransformersExpandsMxfp4ToTheSameNumbers) {
-  constexpr std::int64_t kScales = 255, kBlocks = 16;  // blocks that have all bytes
+  constexpr std::int64_t kScales = 255, kBlocks = 16;  // blocks that contain all byte values
   std::vector<std::uint8_t> blocks, scales;
   for (std::int64_t scale = 0; scale < kScales; ++scale) {
     for (int byte = 0; byte < 256; ++byte) blocks.push_back(static_cast<std::uint8_t>(byte));

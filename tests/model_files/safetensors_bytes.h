@@ -1,5 +1,5 @@
 // tests/model_files/safetensors_bytes.h
-// The bytes of safetensors files, good and bad ones.
+// Builds the bytes of valid and invalid safetensors files.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,15 @@ inline std::string little_endian(std::uint64_t value) {
   return bytes;
 }
 
-// Length, header and `data_bytes` bytes 0, 1, 2, …
+// Returns the length, the header and `data_bytes` bytes 0, 1, 2, …
 inline std::string safetensors_bytes(std::string_view header, std::size_t data_bytes) {
   std::string bytes = little_endian(header.size()) + std::string(header);
   for (std::size_t i = 0; i < data_bytes; ++i) bytes += static_cast<char>(i);
   return bytes;
 }
 
-// A header's entry: "name":{"dtype":…,"shape":…,"data_offsets":…}, with the JSON of each given.
+// Returns an entry of a header: "name":{"dtype":…,"shape":…,"data_offsets":…}. The values are given
+// as JSON.
 inline std::string entry(std::string_view name, std::string_view dtype, std::string_view shape,
                          std::string_view offsets) {
   std::string text = "\"";

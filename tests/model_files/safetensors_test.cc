@@ -1,4 +1,4 @@
-// Files that must be refused, each for the rule that it breaks, and files that must be read.
+// Files that must be refused, each for the rule that it breaks, and files that must be accepted.
 #include "model_files/weights/safetensors.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ constexpr std::int64_t kRefusalTime = 2'000 * kNsPerMs;
 constexpr std::int64_t kRefusalTime = 100 * kNsPerMs;
 #endif
 
-// Other tests may run on the same core.
+// CPU time, because other tests may run on the same core.
 std::int64_t thread_cpu_ns() {
   timespec time{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
@@ -44,7 +44,7 @@ BadFile bad_header(const std::string& what, const std::string& header, std::size
   return {what, safetensors_bytes(header, data_bytes), std::move(parts)};
 }
 
-// One tensor 'w' of the given JSON, with 8 bytes of data.
+// Returns a file with one tensor 'w', described by the given JSON, and 8 bytes of data.
 BadFile bad_tensor(const std::string& what, const std::string& dtype, const std::string& shape,
                    const std::string& offsets, std::vector<std::string> parts) {
   parts.emplace_back("'w'");

@@ -52,7 +52,8 @@ TEST(SafetensorsWriter, ADiskThatFillsUpIsAnErrorWithTheSystemsReasonAndTheBytes
   const TempDirectory directory;
   const auto path = directory.file("w.safetensors");
   auto writer = SafetensorsWriter::create(path, {{"w", DType::kUInt8, {1 << 20}}});
-  // The nearest to a full disk that every system has: the process's limit for the size of a file.
+  // The process's limit for the size of a file: the closest to a full disk that exists on every
+  // system.
   signal(SIGXFSZ, SIG_IGN);
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);

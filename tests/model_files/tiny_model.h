@@ -1,5 +1,5 @@
 // tests/model_files/tiny_model.h
-// Configurations of tiny models, and checkpoints that fit them, to be spoilt by tests.
+// Configurations of tiny models, and matching checkpoints that tests can damage.
 #pragma once
 
 #include <filesystem>
@@ -36,14 +36,15 @@ inline nlohmann::json tiny_gpt_oss_json() {
           {"vocab_size", 10},         {"sliding_window", 4},      {"dtype", "bfloat16"}};
 }
 
-// `config` with some members replaced, read from a file; a null removes nothing, as in the files.
+// Returns `config` with some members replaced, as read from a file. A null does not remove the
+// member, as in the files.
 inline ModelConfig read_with(nlohmann::json config, const nlohmann::json& changes) {
   const TempDirectory directory;
   config.update(changes);
   return read_model_config(directory.write("config.json", config.dump()).parent_path());
 }
 
-// Writes tensors of zeros.
+// Writes tensors that contain zeros.
 inline void write_tensors(const std::filesystem::path& path, const std::vector<TensorDeclaration>& tensors) {
   auto writer = SafetensorsWriter::create(path, tensors);
   for (const TensorDeclaration& tensor : tensors) {

@@ -11,7 +11,8 @@ namespace {
 
 using nlohmann::json;
 
-// A directory with shards one.safetensors {a, b} and two.safetensors {c}, and the index of a test.
+// A directory with the shards one.safetensors {a, b} and two.safetensors {c}. Each test adds an
+// index.
 class WeightFilesTest : public ::testing::Test {
  protected:
   WeightFilesTest() {

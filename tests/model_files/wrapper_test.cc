@@ -1,4 +1,4 @@
-// Multimodal models, of which the text part is read.
+// Tests of multimodal models, of which only the text part is read.
 #include <gtest/gtest.h>
 
 #include <regex>
@@ -55,7 +55,7 @@ TEST(Wrapper, ItsTextConfigIsReadWithWhatHoldsForAllOfTheModel) {
   EXPECT_NE(text_of_layer(config, 0), text_of_layer(read_with(tiny_text_json(), {{"dtype", "bfloat16"}}), 0));
 }
 
-// google/gemma-3-4b-it: the rest are defaults of the class.
+// google/gemma-3-4b-it: the other values are defaults of the config class.
 TEST(Wrapper, TextsOfPublishedGemma3FilesHaveTheirDefaults) {
   const ModelConfig config = read_with({{"model_type", "gemma3"},
                                         {"text_config",

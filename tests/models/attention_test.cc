@@ -18,8 +18,8 @@ Inputs make_inputs(std::int64_t b, std::int64_t t, std::int64_t n, std::int64_t 
   return {leaf(n), leaf(m), leaf(m), at::randn({b, t, n, d}).to(dtype)};
 }
 
-// The formula with whole scores, in fp64; returns {out, grad q, grad k, grad v}, and the sinks' gradient where there
-// are some.
+// Computes the formula with complete scores, in fp64. Returns {out, grad q, grad k, grad v}, and
+// the gradient of the sinks if there are any.
 std::vector<at::Tensor> by_formula(const Inputs& in, const AttentionRule& rule = {}) {
   std::vector<at::Tensor> leaves;
   for (const at::Tensor& x : {in.q, in.k, in.v}) leaves.push_back(x.detach().to(at::kDouble).requires_grad_(true));
@@ -51,7 +51,7 @@ std::vector<at::Tensor> ours(const Inputs& in, const AttentionRule& rule = {}) {
   return values;
 }
 
-// As a layer's parameter: its gradient is fp32.
+// Like a layer's parameter, they have an fp32 gradient.
 at::Tensor make_sinks(std::int64_t n, at::ScalarType dtype) {
   at::manual_seed(10);
   at::Tensor sinks = at::randn({n}).to(dtype).requires_grad_(true);
@@ -64,14 +64,14 @@ class Attention : public testing::TestWithParam<at::ScalarType> {
   static double tolerance() { return GetParam() == at::kFloat ? 3e-6 : GetParam() == at::kHalf ? 1.5e-3 : 1.5e-2; }
 };
 
-// Lengths around the size of a tile, 64.
+// The lengths are around the size of a tile, 64.
 TEST_P(Attention, AgreesWithItsFormulaAtEveryBorderOfATile) {
   for (const std::int64_t t : {1, 2, 17, 63, 64, 65, 127, 128, 129, 200}) {
     for (const std::int64_t d : {8, 64}) {
       const Inputs in = make_inputs(2, t, 6, 2, d, GetParam());
       const std::vector<at::Tensor> actual = ours(in), expected = by_formula(in);
       for (std::size_t i = 0; i < actual.size(); ++i) {
-        // One position alone has no gradient but for its value.
+        // With one position, only its value has a gradient.
         if (t == 1 && (i == 1 || i == 2)) continue;
         EXPECT_LE(relative_difference(actual[i], expected[i]), tolerance())
             << "t " << t << ", d " << d << ", value " << i;
@@ -88,7 +88,8 @@ TEST_P(Attention, HeadsWithoutGroupsAndOneGroupForAllWorkToo) {
   }
 }
 
-// Windows around the size of a tile, of one position, and longer than the sequence; heads of 7 go through LibTorch.
+// The windows are around the size of a tile, of one position, and longer than the sequence. Heads
+// of size 7 are computed by LibTorch.
 TEST_P(Attention, WindowsAgreeWithTheFormulaAtEveryBorderOfATile) {
   for (const std::int64_t window : {1, 2, 15, 63, 64, 65, 130, 500}) {
     for (const std::int64_t t : {1, 64, 65, 200}) {
@@ -157,20 +158,20 @@ TEST_P(Attention, RestOfASequenceIsSeenByNoEarlierPosition) {
   EXPECT_TRUE(same_bits(whole.narrow(1, 0, 70), damaged.narrow(1, 0, 70)));
 }
 
-// `count` positions of one row, from `first` on.
+// Returns `count` positions of one row, starting with `first`.
 Inputs part_of(const Inputs& in, std::int64_t row, std::int64_t first, std::int64_t count) {
   const auto part = [&](const at::Tensor& x) { return x.detach().narrow(0, row, 1).narrow(1, first, count).clone(); };
   return {part(in.q).requires_grad_(true), part(in.k).requires_grad_(true), part(in.v).requires_grad_(true),
           part(in.grad_out)};
 }
 
-// Lengths around the size of a tile; 200 positions, of which the last ones may be nobody's. Windows begin with each
-// document.
+// The lengths are around the size of a tile. There are 200 positions, the last of which may belong
+// to no listed document. Windows begin with each document.
 TEST_P(Attention, DocumentsOfAPackedRowHaveTheBitsThatTheyHaveAlone) {
   for (const auto& [d, window] : {std::pair<std::int64_t, std::int64_t>{16, 0},
                                   {16, 33},
                                   {7, 0},
-                                  {7, 33}}) {  // of 7 LibTorch makes each document
+                                  {7, 33}}) {  // with size 7, LibTorch computes each document
     const Inputs in = make_inputs(3, 200, 4, 2, d, GetParam());
     const at::Tensor documents =
         at::tensor({64, 1, 0, 63, 65, 5, 130, 0, 0, 0, 0, 0, 0, 200, 0, 0, 0, 0}, at::kLong).view({3, 6});
@@ -188,7 +189,7 @@ TEST_P(Attention, DocumentsOfAPackedRowHaveTheBitsThatTheyHaveAlone) {
         first += length;
       }
     }
-    if (d == 7) continue;  // LibTorch's products of a whole batch may add up in another order than those of one row
+    if (d == 7) continue;  // LibTorch's products of a whole batch may add in another order than those of one row
     const std::vector<at::Tensor> whole = ours(in, {.window = window});
     for (std::size_t i = 0; i < whole.size(); ++i) EXPECT_TRUE(same_bits(packed[i][2], whole[i][2])) << i;
   }

@@ -35,7 +35,7 @@ TEST(BatchCheck, NamesTheFirstWrongTokenAndItsPlace) {
     wrong.inputs[0][1][2] = id;
     wrong.inputs[0][2][0] = 1000;
     expect_refused({"token id " + std::to_string(id) + " of sequence 1, position 2,", "vocabulary of 61"}, wrong);
-    // Of a view, whose elements do not follow each other, too.
+    // The same for a view whose elements are not contiguous.
     expect_refused({"of sequence 2, position 1,"}, {{wrong.inputs[0].narrow(0, 0, 2).t()}, "", {}});
   }
 }
@@ -46,7 +46,7 @@ TEST(BatchCheck, NamesTheFirstWrongLabelAndItsPlace) {
     wrong.arguments[0][2][3] = label;
     expect_refused({"label " + std::to_string(label) + " of sequence 2, position 3,", "neither -100 (not trained) nor"},
                    wrong);
-    // Of another loss nobody knows what its arguments are.
+    // The meaning of another loss's arguments is unknown, so they are not checked.
     wrong.loss = "mine";
     check_batch(kVocabulary, 0, wrong);
   }

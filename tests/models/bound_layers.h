@@ -1,5 +1,5 @@
 // tests/models/bound_layers.h
-// Layers bound to weights as the runtime binds them, and comparisons of what they compute.
+// Binds layers to weights as the runtime does, and compares what they compute.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -21,7 +21,7 @@
 
 namespace rp::models {
 
-// All tensors of a safetensors file.
+// Reads all tensors of a safetensors file.
 inline std::map<std::string, at::Tensor> read_safetensors(const std::filesystem::path& path) {
   const SafetensorsFile file = SafetensorsFile::open(path);
   std::map<std::string, at::Tensor> result;
@@ -33,11 +33,12 @@ inline std::map<std::string, at::Tensor> read_safetensors(const std::filesystem:
   return result;
 }
 
-// A layer whose parameters are views of one flat array of weights, and whose gradients accumulate in views of one flat
-// fp32 array.
+// A layer whose parameters are views of one flat array of weights, and whose gradients are
+// accumulated in views of one flat fp32 array.
 class BoundLayer {
  public:
-  // `shift` elements (a multiple of 32: 64 bytes) stay free before the first parameter of each array.
+  // `shift` elements (a multiple of 32, which is 64 bytes) are left free before the first parameter
+  // of each array.
   BoundLayer(const LayerSpec& spec, at::ScalarType dtype, std::int64_t shift = 0, at::Device device = at::kCPU)
       : layer_(spec.make()) {
     std::int64_t elements = shift;
@@ -64,7 +65,7 @@ class BoundLayer {
   }
 
   Tensors operator()(const Tensors& inputs) {
-    RecomputeContext context;  // a forward that nobody repeats
+    RecomputeContext context;  // for a forward pass that will not be repeated
     const RecomputeScope scope(context);
     return layer_->forward(inputs);
   }
@@ -79,15 +80,16 @@ class BoundLayer {
   at::Tensor gradients_;
 };
 
-// The layers of `model` with weights and gradients of their own.
+// Makes the layers of `model`, each with weights and gradients of its own.
 inline std::vector<BoundLayer> bound_layers(const Model& model, std::int64_t shift = 0, at::Device device = at::kCPU) {
   std::vector<BoundLayer> layers;
   for (const LayerSpec& spec : model.layers()) layers.emplace_back(spec, model.dtype(), shift, device);
   return layers;
 }
 
-// One microbatch through all layers and the loss, each layer with a graph of its own, as the runtime runs it. Gradients
-// stay with the layers; returns the numbers of the loss. `scale` multiplies the gradients within.
+// Runs one microbatch through all layers and the loss, with one graph for each layer, as the
+// runtime does. The gradients remain in the layers. Returns the numbers of the loss. The gradients
+// are multiplied by `scale`.
 inline Tensors losses_layer_by_layer(std::vector<BoundLayer>& layers, const Tensors& first_inputs,
                                      const Tensors& arguments, const CausalLmLossSettings& settings = {},
                                      double scale = 1) {
@@ -111,7 +113,8 @@ inline Tensors losses_layer_by_layer(std::vector<BoundLayer>& layers, const Tens
       for (std::size_t k = 1; k < losses.size(); ++k) sum = sum + losses[k];
       torch::autograd::backward({scale == 1 ? sum : sum * scale});
     } else {
-      // What does not require a gradient is frozen; what has none is not used above.
+      // An output that does not require a gradient is frozen. One without a gradient is not used by
+      // the layers above.
       std::vector<at::Tensor> roots, root_grads;
       for (std::size_t k = 0; k < outputs.size(); ++k) {
         if (!outputs[k].defined() || !outputs[k].requires_grad() || !grads[k].defined()) continue;
@@ -128,13 +131,13 @@ inline Tensors losses_layer_by_layer(std::vector<BoundLayer>& layers, const Tens
   return losses;
 }
 
-// Their first.
+// Returns the first number of losses_layer_by_layer().
 inline at::Tensor run_layer_by_layer(std::vector<BoundLayer>& layers, const Tensors& first_inputs,
                                      const Tensors& arguments, double scale = 1) {
   return losses_layer_by_layer(layers, first_inputs, arguments, {}, scale).at(0);
 }
 
-// max |a - b| / max |b|
+// Returns max |a - b| / max |b|.
 inline double relative_difference(const at::Tensor& a, const at::Tensor& b) {
   if (a.sizes() != b.sizes()) return 1e30;
   return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>() /

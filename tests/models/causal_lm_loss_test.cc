@@ -53,7 +53,7 @@ TEST(CausalLmLoss, AnyNumberOfTrainedTokensAgreesWhateverItIsFilledUpTo) {
 
 TEST(CausalLmLoss, TrainedTokensThatFillAChunkExactlyAgreeToo) {
   const LossCase c = make_case(1, 20, 12, 101);
-  c.labels_bt.narrow(1, 3, 4).fill_(-100);  // 16 are left: two whole chunks
+  c.labels_bt.narrow(1, 3, 4).fill_(-100);  // 16 are left, which are two whole chunks
   expect_plain_values(c, 16, 3e-6, 1, 8);
 }
 
@@ -68,10 +68,11 @@ TEST(CausalLmLoss, Fp16IsComputedInFp32AndRoundedOnce) {
   expect_plain_values(make_case(1, 64, 32, 300, at::kHalf), 64, 1e-3, 1, 4);
 }
 
-// One over the divisor times a probability is nothing in fp16; the loss scale must reach it before it is rounded.
+// A probability divided by the divisor is 0 in fp16, so the loss scale must be applied before
+// rounding.
 TEST(CausalLmLoss, Fp16GradientsOfManyTokensKeepTheirSmallProbabilities) {
   const LossCase c = make_case(3, 17, 24, 101, at::kHalf);
-  c.hidden_bth.detach().mul_(0.01);  // all tokens nearly equally probable: 1 / 101 / 65536
+  c.hidden_bth.detach().mul_(0.01);  // all tokens are almost equally probable: 1 / 101 / 65536
   expect_plain_values(c, 65536, 1e-3, 65536);
 }
 
@@ -79,7 +80,7 @@ TEST(CausalLmLoss, GradientFromBehindTheLossIsMultipliedIn) {
   expect_plain_values(make_case(2, 5, 8, 30), 10, 2e-6, -2.5);
 }
 
-// Numbers and gradients of the settings, by whole logits.
+// Compares numbers and gradients with these settings with those from complete logits.
 void expect_settings(const LossCase& c, const CausalLmLossSettings& settings, double tolerance,
                      std::int64_t chunk_tokens) {
   const Tensors losses =
@@ -118,7 +119,7 @@ TEST(CausalLmLoss, SettingsAreInItsName) {
             "causal_lm_loss logit_softcap=30; z_loss=1e-05; balance=0.001;");
 }
 
-// What layers with experts hand to it: two experts, 6 rows in all layers, 3 layers.
+// The inputs are what layers with experts return: two experts, 6 rows in all layers, 3 layers.
 TEST(CausalLmLoss, OfExpertsReportsTheirBalanceByTheShareOfTrainedTokens) {
   const LossCase c = make_case(1, 4, 8, 30);
   const at::Tensor probabilities = at::tensor({4.0F, 2.0F}).requires_grad_(true),
@@ -135,7 +136,7 @@ TEST(CausalLmLoss, OfExpertsReportsTheirBalanceByTheShareOfTrainedTokens) {
   EXPECT_FLOAT_EQ(static_cast<float>(named.experts->least_loaded), 0.25F / 3);
   torch::autograd::backward({losses[2]});
   EXPECT_LE(relative_difference(probabilities.grad(), at::tensor({5.0F, 1.0F}) * (0.5F * 0.25F * 2 / 36)), 1e-6);
-  // Not trained: it is reported as 0, and has no gradient.
+  // The auxiliary loss is not trained: it is reported as 0, and has no gradient.
   const Tensors untrained =
       causal_lm_loss_of({c.hidden_bth, c.weight_vh, probabilities, counts}, {c.labels_bt, at::scalar_tensor(16.0)});
   ASSERT_EQ(untrained.size(), 4U);

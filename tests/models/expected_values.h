@@ -1,5 +1,5 @@
 // tests/models/expected_values.h
-// What several tests compare with: the loss by whole logits.
+// Computes expected values that several tests use: the loss from complete logits.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -16,7 +16,7 @@ inline at::Tensor leaf(at::IntArrayRef shape, at::ScalarType dtype = at::kFloat)
   return at::randn(shape, at::kFloat).to(dtype).requires_grad_(true);
 }
 
-// Inputs of the loss.
+// The inputs of the loss.
 struct LossCase {
   at::Tensor hidden_bth, weight_vh, labels_bt;
 };
@@ -26,8 +26,8 @@ inline at::Tensor our_loss(const LossCase& c, double divisor, std::int64_t chunk
       .at(0);
 }
 
-// {loss, gradient of hidden, gradient of weight, z-loss} with whole logits, in fp64; the gradients, of the sum of both
-// losses, times `factor`.
+// Returns {loss, gradient of hidden, gradient of weight, z-loss} from complete logits, in fp64. The
+// gradients are those of the sum of both losses, times `factor`.
 inline std::vector<at::Tensor> plain_loss(const LossCase& c, double divisor, double factor = 1,
                                           const CausalLmLossSettings& settings = {}) {
   const at::Tensor hidden = c.hidden_bth.detach().to(at::kDouble).requires_grad_(true);

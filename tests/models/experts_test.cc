@@ -41,7 +41,7 @@ at::Tensor plus_bias(const at::Tensor& y, const LinearWeights& weights, std::int
   return weights.bias_o.defined() ? y + weights.bias_o[expert] : y;
 }
 
-// Token by token and expert by expert; GPT-OSS's unit.
+// Computes the mixture token by token and expert by expert, with GPT-OSS's gated unit.
 at::Tensor plain_mixture(const at::Tensor& x_nh, const ExpertWeights& weights, const ExpertsConfig& config) {
   at::Tensor logits = at::linear(x_nh, weights.router.weight_oi);
   if (weights.router.bias_o.defined()) logits = logits + weights.router.bias_o;
@@ -113,11 +113,12 @@ TEST(Experts, BiasesAddToTheLeafsOwnGradient) {
   torch::autograd::backward(
       {mixture_of_experts(leaf({4, kHidden}, at::kBFloat16), weights, config, Activation::kSilu).y.sum()});
   EXPECT_EQ(weights.gate.bias_o.grad().const_data_ptr<float>(), before);
-  // Of the last product the gradient is the router's weights, which are 1 together for each of the 4 tokens.
+  // The gradient of the last product's results is the router's weights, whose sum is 1 for each of
+  // the 4 tokens.
   EXPECT_LE(relative_difference(weights.down.bias_o.grad().sum(0), at::full({kHidden}, kNum + 4.0)), 1e-2);
 }
 
-// Rows, and probabilities of three experts.
+// The tensors are rows, and probabilities of three experts.
 TEST(ExpertBalance, IsASumOverLayersWhoseLossIsThatOfTransformers) {
   const at::Tensor first = at::tensor({0.5F, 0.25F, 0.25F, 0.1F, 0.8F, 0.1F}).view({2, 3}).requires_grad_(true);
   const at::Tensor second = at::tensor({0.2F, 0.2F, 0.6F, 0.3F, 0.3F, 0.4F}).view({2, 3}).requires_grad_(true);
@@ -127,9 +128,10 @@ TEST(ExpertBalance, IsASumOverLayersWhoseLossIsThatOfTransformers) {
   const ExpertBalance sum = sum_of(sum_of({}, one), other);
   EXPECT_TRUE(sum.counts.equal(at::tensor({1, 1, 2, 4, 3, 0}, at::kLong))) << sum.counts;
   const BalanceReport report = report_of(sum);
-  // 3 * sum of shares 1/4, 1/4, 2/4 times mean probabilities 1.1/4, 1.55/4, 1.35/4.
+  // 3 * the sum of shares 1/4, 1/4, 2/4 times mean probabilities 1.1/4, 1.55/4, 1.35/4.
   EXPECT_FLOAT_EQ(report.auxiliary_loss.item<float>(), 3.0F * (1 * 1.1F + 1 * 1.55F + 2 * 1.35F) / 16);
-  // Of 4 choices by 2 routers over 3 experts the mean load of one router's expert is 2/3: (1 + 2) / 2 over it.
+  // With 4 choices by 2 routers over 3 experts, the mean load of an expert of one router is 2/3.
+  // The highest loads are 1 and 2, so the result is their mean divided by 2/3.
   EXPECT_FLOAT_EQ(report.most_loaded.item<float>(), 3.0F / (4.0F / 3));
   EXPECT_EQ(report.least_loaded.item<float>(), 0);
   torch::autograd::backward({report.auxiliary_loss});

@@ -1,5 +1,5 @@
 // tests/models/golden.h
-// The golden values of tools/make_llama_golden.py.
+// Finds the golden values that tools/make_llama_golden.py made.
 #pragma once
 
 #include <ATen/Parallel.h>

@@ -5,7 +5,7 @@
 namespace rp::models {
 namespace {
 
-// The process's settings as they were.
+// Restores the settings of the process after each test.
 class GpuAlgorithms : public testing::Test {
  protected:
   ~GpuAlgorithms() override {

@@ -1,5 +1,5 @@
-// The operations' way over gpu_kernels.h, with the kernels emulated on the CPU: everything but LibTorch's own CUDA
-// code.
+// Tests the operations' path through gpu_kernels.h, with the kernels emulated on the CPU:
+// everything except LibTorch's own CUDA code.
 #include "kernels/gpu_kernels.h"
 
 #include <c10/core/GradMode.h>
@@ -33,8 +33,8 @@ class EmulatedGpu : public testing::Test {
   GpuKernels table_ = cuda::kernel_table();
 };
 
-// Runs `run` on leaves with the values of `leaves`, in fp32 on the CPU's way and in `dtype` on the GPU's, and compares
-// outputs and gradients.
+// Calls `run` on leaves with the values of `leaves`, in fp32 on the code path of the CPU and in
+// `dtype` on that of the GPU, and compares outputs and gradients.
 template <typename Run>
 void expect_the_cpus_values(const std::vector<at::Tensor>& leaves, at::ScalarType dtype, double tolerance,
                             const Run& run) {
@@ -102,7 +102,7 @@ TEST_F(EmulatedGpu, AttentionGivesTheCpusValuesWithGroupsAndWithout) {
   }
 }
 
-// By whole scores; the flash kernel needs a GPU.
+// Computed from complete scores, because the flash kernel needs a GPU.
 TEST_F(EmulatedGpu, AttentionWithWindowsAndSinksGivesTheCpusValues) {
   for (const auto& [dtype, tolerance] : kDtypes) {
     expect_the_cpus_values(
@@ -113,7 +113,8 @@ TEST_F(EmulatedGpu, AttentionWithWindowsAndSinksGivesTheCpusValues) {
   }
 }
 
-// One call per document; the flash kernel for all of them needs a GPU.
+// Computed with one call per document, because the flash kernel, which computes all of them, needs
+// a GPU.
 TEST_F(EmulatedGpu, AttentionWithinDocumentsGivesTheCpusValues) {
   const at::Tensor documents = at::tensor({4, 0, 3, 9, 0, 0}, at::kLong).view({2, 3});
   for (const auto& [dtype, tolerance] : kDtypes) {
@@ -124,7 +125,8 @@ TEST_F(EmulatedGpu, AttentionWithinDocumentsGivesTheCpusValues) {
   }
 }
 
-// LibTorch's kernel, where it has one, takes rows of 16 elements of bf16; all others are ours.
+// LibTorch's kernel, if there is one, is used for rows of 16 elements of bf16; our kernel for all
+// others.
 TEST_F(EmulatedGpu, GroupedProductsGiveTheCpusValuesByOurKernelAndByLibtorchs) {
   const at::Tensor counts = at::tensor({0, 5, 0, 11, 1, 0}, at::kLong);
   for (const bool libtorch_groups : {false, true}) {
@@ -165,7 +167,8 @@ TEST_F(EmulatedGpu, GradientsOfExpertsAreAddedToTheLeafInPlace) {
     table_.libtorch_groups_bf16 = libtorch_groups;
     for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
       for (const std::int64_t width : {16, 12}) {
-        // Experts without rows at the beginning, in the middle and at the end; one with all.
+        // Experts without rows at the beginning, in the middle and at the end; and one expert with
+        // all rows.
         expect_gradient_in_place(dtype, width, {0, 5, 0, 0, 11, 1, 0});
         expect_gradient_in_place(dtype, width, {17, 0, 0, 0, 0, 0, 0});
         expect_gradient_in_place(dtype, width, {3, 2, 4, 1, 2, 3, 2});
@@ -241,7 +244,7 @@ TEST_F(EmulatedGpu, AGrowingRotaryTableIsTheCpus) {
   EXPECT_LE(relative_difference(ours.sine_td2, theirs.sine_td2), 4e-3);
 }
 
-// The rows of a leaf with a gradient of its own are added there; any other weight gets a dense gradient.
+// Rows are added to the gradient of a leaf that has one. Any other weight gets a dense gradient.
 TEST_F(EmulatedGpu, EmbeddingAddsRowsToTheLeafsGradientInPlace) {
   const at::Tensor ids = at::tensor({4, 1, 4, 4, 0, 2}, at::kLong).view({2, 3});
   const at::Tensor weight = leaf({6, 5}, at::kBFloat16), grad = at::randn({2, 3, 5}).to(at::kBFloat16);
@@ -290,7 +293,7 @@ TEST_F(EmulatedGpu, LossAgreesWithWholeLogitsForAnyChunkAndFactor) {
   }
 }
 
-// As the runtime binds the head's weight.
+// The weight of the head is bound as in the runtime.
 TEST_F(EmulatedGpu, LossAddsToAGradientThatTheHeadsWeightHas) {
   for (const auto& [dtype, tolerance] : kDtypes) {
     for (const std::int64_t chunk_tokens : {51, 20}) {
@@ -324,10 +327,11 @@ TEST_F(EmulatedGpu, LossWithZLossAndCappedLogitsGivesTheValuesOfWholeLogits) {
   }
 }
 
-// One over the divisor times a probability would vanish in fp16; the loss scale comes only in backward.
+// A probability divided by the divisor would be 0 in fp16, and the loss scale is applied only in
+// the backward pass.
 TEST_F(EmulatedGpu, Fp16GradientsOfManyTokensKeepTheirSmallProbabilities) {
   const LossCase c = loss_case(at::kHalf);
-  c.hidden_bth.detach().mul_(0.01);  // all tokens nearly equally probable: 1 / 101 / 65536 is nothing in fp16
+  c.hidden_bth.detach().mul_(0.01);  // all tokens are almost equally probable, and 1 / 101 / 65536 is 0 in fp16
   const std::vector<at::Tensor> expected = plain_loss(c, 65536, 65536);
   torch::autograd::backward({our_loss(c, 65536) * 65536});
   EXPECT_LE(relative_difference(c.hidden_bth.grad(), expected[1]), 3e-3);
@@ -390,7 +394,7 @@ TEST_F(EmulatedGpu, PackedTinyLlamaHasTheLossOfItsDocumentsApartAndWrongLengthsM
     std::vector<BoundLayer> layers = bound_layers(load(tiny_directory(), at::kFloat));
     const at::Tensor documents = at::full({1, ids.size(0)}, ids.size(1) + (wrong ? 1 : 0), at::kLong);
     if (wrong) {
-      // As a GPU would: the layers behind would look at the lengths here and throw.
+      // Stops where a GPU would differ: here the layers above would read the lengths and throw.
       EXPECT_TRUE(layers[0]({ids.view({1, -1}), documents})[0].isnan().all().item<bool>());
       continue;
     }

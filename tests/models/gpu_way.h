@@ -1,5 +1,6 @@
 // tests/models/gpu_way.h
-// Products with weights on their way over a GPU, which needs nothing of it but LibTorch's products: here on the CPU.
+// Runs products with weights on the code path of a GPU, here on the CPU. On this path they need
+// only LibTorch's products.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -12,7 +13,7 @@
 
 namespace rp::models {
 
-// Sends all tensors the GPU's way.
+// Makes all tensors take the code path of a GPU.
 class GpuWay : public testing::Test {
  protected:
   GpuWay() {
@@ -26,7 +27,7 @@ class GpuWay : public testing::Test {
   GpuKernels table_;
 };
 
-// A weight as the runtime binds it, with an fp32 gradient of ones.
+// Returns a weight as the runtime binds it, with an fp32 gradient of ones.
 inline at::Tensor bound(at::IntArrayRef shape, at::ScalarType dtype) {
   at::Tensor weight = leaf(shape, dtype);
   weight.set_grad_dtype(at::kFloat);
@@ -34,7 +35,7 @@ inline at::Tensor bound(at::IntArrayRef shape, at::ScalarType dtype) {
   return weight;
 }
 
-// Whether autograd itself was given a gradient for a leaf.
+// Records whether autograd received a gradient for a leaf.
 class AutogradsShare {
  public:
   explicit AutogradsShare(const at::Tensor& leaf) {

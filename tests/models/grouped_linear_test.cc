@@ -17,7 +17,8 @@ class GroupedLinear : public testing::TestWithParam<at::ScalarType> {
   static double tolerance() { return GetParam() == at::kFloat ? 2e-6 : GetParam() == at::kHalf ? 1e-3 : 1.5e-2; }
 };
 
-// Experts without rows at the beginning, in the middle and at the end; one with all.
+// Experts without rows at the beginning, in the middle and at the end; and one expert with all
+// rows.
 const std::vector<std::int64_t> kCounts[] = {{0, 5, 0, 0, 11, 1, 0}, {17, 0, 0, 0, 0, 0, 0}, {3, 2, 4, 1, 2, 3, 2}};
 
 TEST_P(GroupedLinear, IsEachRowTimesTheWeightOfItsExpertWithItsGradients) {
@@ -60,7 +61,8 @@ TEST_P(GroupedLinear, AddsTheGradientOfABoundWeightInPlaceWithAutogradsBits) {
   }
 }
 
-// Products of bf16 have padded numbers of rows: those of an expert must not depend on the others' rows.
+// Products of bf16 have padded numbers of rows. The rows of an expert must not depend on those of
+// the others.
 TEST_P(GroupedLinear, KeepsTheRowsOfAnExpertApartFromItsNeighbours) {
   const std::vector<std::int64_t> counts = {40, 0, 3, 33, 32, 20};
   const at::Tensor weight = bound({6, 24, 16}, GetParam()), x = leaf({128, 16}, GetParam()),
@@ -77,7 +79,7 @@ TEST_P(GroupedLinear, KeepsTheRowsOfAnExpertApartFromItsNeighbours) {
     EXPECT_LE(relative_difference(y.narrow(0, first, counts[i]), x_nh.mm(expert.t())), tolerance()) << i;
     EXPECT_LE(relative_difference(x.grad().narrow(0, first, counts[i]), grad_no.mm(expert)), tolerance()) << i;
     EXPECT_LE(relative_difference(of_weight[static_cast<std::int64_t>(i)], 1 + grad_no.t().mm(x_nh)), tolerance()) << i;
-    // Other experts' numbers go nowhere, whatever they are.
+    // The numbers of other experts have no influence, whatever they are.
     at::Tensor others = at::full_like(x.detach(), std::numeric_limits<double>::quiet_NaN());
     others.narrow(0, first, counts[i]).copy_(x.detach().narrow(0, first, counts[i]));
     const at::Tensor alone = grouped_linear(others, weight.detach(), at::tensor(counts, at::kLong));

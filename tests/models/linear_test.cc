@@ -1,5 +1,5 @@
-// Products with weights on their way over a GPU, which needs nothing of it but LibTorch's products: here on the CPU.
-// And those of the CPU.
+// Tests products with weights on the code path of a GPU, which here runs on the CPU because it
+// needs only LibTorch's products; and products on that of the CPU.
 #include "models/layers/linear.h"
 
 #include <ATen/record_function.h>
@@ -98,7 +98,7 @@ class Products {
   at::CallbackHandle handle_;
 };
 
-// In a recompute: only the graph counts.
+// In a recompute only the graph matters.
 void expect_gradients_of_an_unread_product(at::ScalarType dtype) {
   const at::Tensor x = leaf({2, 7, 6}, dtype), weight = bound({5, 6}, dtype), bias = bound({5}, dtype);
   const at::Tensor x2 = x.detach().clone().requires_grad_(true), weight2 = bound({5, 6}, dtype),
@@ -138,7 +138,8 @@ TEST(Linear, AProductOfAFrozenWeightThatNothingReadsIsNotComputedEither) {
   EXPECT_TRUE(same_bits(x.grad(), x2.grad()));
 }
 
-// As in a training outside of the runtime, or with an adapter's sum for a weight.
+// For example in training outside of the runtime, or if the weight is the sum of a base weight and
+// an adapter.
 TEST_F(GpuWay, AWeightWithoutAGradientOfItsOwnGetsAutograds) {
   const at::Tensor x = leaf({4, 6}, at::kFloat), plain = leaf({5, 6}, at::kFloat), base = leaf({5, 6}, at::kFloat);
   for (const int times : {1, 2}) {
@@ -183,7 +184,7 @@ TEST_P(LinearOnTheCpu, AgreesWithDoublePrecisionWithBiasAndWithout) {
 INSTANTIATE_TEST_SUITE_P(Dtypes, LinearOnTheCpu, testing::Values(at::kFloat, at::kBFloat16, at::kHalf),
                          [](const auto& info) { return std::string(c10::toString(info.param)); });
 
-// In place, with the bits that autograd gives.
+// The gradient is added in place, with the bits that autograd would produce.
 TEST(Bf16OnTheCpu, AddsTheGradientOfAWeightToItsLeafAsAutogradWould) {
   at::manual_seed(5);
   for (const auto& [rows, in, out] :

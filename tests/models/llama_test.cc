@@ -6,7 +6,8 @@
 namespace rp::models {
 namespace {
 
-// Sums in another order than transformers': a few units in the last place of the largest element.
+// Sums have another order than in transformers. This is a few units in the last place of the
+// largest element.
 constexpr double kTolerance = 3e-6;
 
 class TinyLlama : public testing::Test {
@@ -49,7 +50,8 @@ TEST_F(TinyLlama, EveryDecoderLayerAgreesWithTransformersForwardAndBackward) {
     EXPECT_EQ(decoder_layer.parameters().size(), 16U);
     for (const NamedParameter& parameter : decoder_layer.parameters()) {
       const std::string name = "grad.model.layers." + std::to_string(i - 1) + "." + parameter.name;
-      // The gradient of the key's bias is zero but for rounding: a softmax does not see a constant.
+      // The gradient of the key's bias is zero except for rounding, because a softmax does not
+      // depend on a constant.
       const double scale = parameter.name == "self_attn.k_proj.bias" ? 1e2 : 1;
       EXPECT_LE(relative_difference(parameter.value.grad(), golden(name)), scale * kTolerance) << name;
     }
@@ -114,7 +116,8 @@ TEST_F(TinyLlama, GradientsAccumulateInPlaceInFp32AlsoForBf16Weights) {
   for (const BoundLayer& layer : layers) once.push_back(layer.gradients().clone());
   (void)run_layer_by_layer(layers, {golden("ids")}, arguments());
   for (std::size_t i = 0; i < layers.size(); ++i) {
-    // The parameters' gradients are still views of the flat array, and a second pass doubles them exactly.
+    // The gradients of the parameters are still views of the flat array, and a second pass doubles
+    // them exactly.
     EXPECT_TRUE(same_bits(layers[i].gradients(), once[i] * 2)) << i;
     for (const NamedParameter& parameter : layers[i].parameters()) {
       EXPECT_EQ(parameter.value.grad().scalar_type(), at::kFloat);
@@ -123,7 +126,7 @@ TEST_F(TinyLlama, GradientsAccumulateInPlaceInFp32AlsoForBf16Weights) {
   }
 }
 
-// All sequences of the golden batch in one row, and in two with another number of documents each.
+// All sequences of the golden batch are packed into one row.
 TEST_F(TinyLlama, PackedDocumentsHaveTheLossAndTheGradientsOfSequencesOfTheirOwn) {
   const at::Tensor ids = golden("ids"), labels = golden("labels");
   const std::int64_t rows = ids.size(0), length = ids.size(1);
@@ -156,7 +159,7 @@ TEST_F(TinyLlama, LayerMadeOnceServesMicrobatchesOfDifferentLengths) {
   const at::Tensor x = output_of(0);
   const at::Tensor whole = decoder_layer({x})[0].detach();
   const at::Tensor prefix = decoder_layer({x.narrow(1, 0, 4)})[0].detach();
-  // Attention is causal: what follows does not change a prefix.
+  // Attention is causal: later positions do not change a prefix.
   EXPECT_LE(relative_difference(prefix, whole.narrow(1, 0, 4)), kTolerance);
   EXPECT_TRUE(same_bits(whole, decoder_layer({x})[0].detach()));
 }

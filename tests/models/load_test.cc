@@ -59,7 +59,7 @@ TEST(Load, InitializesEveryParameterFromItsTensor) {
       ++count;
     }
   }
-  EXPECT_EQ(count, file.size() + 1);  // the tied head reads the embedding's tensor
+  EXPECT_EQ(count, file.size() + 1);  // the tied head is read from the embedding's tensor
 }
 
 TEST(Load, RefusesATiedModelWhoseFilesHoldAnotherHead) {
@@ -123,7 +123,7 @@ TEST(Export, WritesTheGivenWeightsUnderTheNamesAndDtypesOfTheSource) {
   const TempDirectory directory;
   const auto output = directory.file("final");
   const Model model = load(tiny_directory(), at::kFloat);
-  // bf16 working weights that are twice those of the source.
+  // bf16 working weights that are twice the source's weights.
   export_checkpoint(tiny_directory(), output, [&](std::int64_t layer, const std::string& parameter) {
     const LayerSpec& spec = model.layers()[static_cast<std::size_t>(layer)];
     for (const NamedParameter& p : spec.make()->parameters()) {

@@ -1,4 +1,5 @@
-// Products of frozen weights with pairs, several of one x at once, beside the formula in fp64.
+// Compares products of frozen weights with pairs, several of one x at once, with the formula in
+// fp64.
 #include "models/layers/lora.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +18,7 @@ LinearWeights with_pair(std::int64_t out, std::int64_t in, at::ScalarType dtype)
           .lora = {.a_ri = bound({3, in}, dtype), .b_or = bound({out, 3}, dtype), .scale = kScale}};
 }
 
-// Three products: with a pair, without, and with a pair and a trained bias.
+// Three products: with a pair, without a pair, and with a pair and a trained bias.
 std::vector<LinearWeights> three(at::ScalarType dtype) {
   std::vector<LinearWeights> weights = {
       with_pair(5, 8, dtype), {.weight_oi = leaf({4, 8}, dtype).detach()}, with_pair(6, 8, dtype)};

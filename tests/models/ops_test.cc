@@ -12,8 +12,8 @@ namespace {
 
 at::Tensor copy_of(const at::Tensor& tensor) { return tensor.detach().to(at::kFloat).clone().requires_grad_(true); }
 
-// Runs ours and an fp32 composition of LibTorch's operators on equal leaves with equal output gradients, and compares
-// outputs and all gradients.
+// Runs our operation and an fp32 composition of LibTorch's operators on equal leaves with equal
+// output gradients, and compares outputs and all gradients.
 template <typename Ours, typename Theirs>
 void expect_agreement(const std::vector<at::Tensor>& leaves, double tolerance, const Ours& ours, const Theirs& theirs) {
   std::vector<at::Tensor> copies;
@@ -62,7 +62,7 @@ TEST_P(Ops, OtherKindsOfNormsAgreeWithTheirFormulas) {
   }
 }
 
-// In bf16 it is one rounding of the product of unrounded values.
+// In bf16 the result is the product of unrounded values, rounded once.
 TEST(Norms, AnUnroundedNormIsRoundedOnce) {
   at::manual_seed(3);
   const at::Tensor x = at::randn({40, 72}).to(at::kBFloat16), weight = at::randn({72}).to(at::kBFloat16);
@@ -73,7 +73,8 @@ TEST(Norms, AnUnroundedNormIsRoundedOnce) {
   EXPECT_LT(once.eq(twice).to(at::kFloat).mean().item<float>(), 0.95F);
 }
 
-// Runs `norm` on leaves {x, residual, weight}; gives its two outputs and, after a backward through both, the gradients.
+// Runs `norm` on leaves {x, residual, weight}. Returns its two outputs and, after a backward pass
+// through both, the gradients.
 template <typename Norm>
 std::vector<at::Tensor> outputs_and_gradients(const std::vector<at::Tensor>& values, const Norm& norm) {
   std::vector<at::Tensor> leaves;
@@ -145,7 +146,7 @@ TEST_P(Ops, OtherActivationsAgreeWithTheirFormulas) {
   expect_agreement(
       leaves(), tolerance(), [](const auto& in) { return glu(in[0], in[1], Activation::kGeluTanh); },
       [](const auto& in) { return at::gelu(in[0], "tanh") * in[1]; });
-  // Some values are beyond the limits.
+  // Some values are outside the limits.
   std::vector<at::Tensor> wide;
   for (const at::Tensor& x : leaves()) wide.push_back((x.detach() * 6).requires_grad_(true));
   expect_agreement(

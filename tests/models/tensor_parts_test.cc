@@ -14,14 +14,14 @@ namespace {
 using nlohmann::json;
 using Values = std::map<std::string, at::Tensor>;
 
-// The parameters of all layers, by "layer.name".
+// The key of a parameter in Values: "layer.name".
 std::string key_of(std::int64_t layer, const std::string& parameter) { return std::to_string(layer) + "." + parameter; }
 
 Values random_parameters(const ModelConfig& config) {
   Values values;
   std::int64_t number = 0;
   for (const LayerTensors& layer : tensors_of(config)) {
-    // Whole numbers of halves, so that they are MXFP4's with a scale of 1, too.
+    // All values are multiples of one half, so that MXFP4 with a scale of 1 can represent them.
     for (const LayerTensor& tensor : layer.tensors)
       values[key_of(number, tensor.name)] = at::randint(-3, 4, tensor.shape, at::kFloat) / 2;
     ++number;
@@ -49,17 +49,18 @@ void write_file(const std::filesystem::path& path, const Values& tensors) {
   writer.commit();
 }
 
-// Numbers of the format with scales of 1: blocks [..., n / 32, 16], scales [..., n / 32].
+// Packs numbers that MXFP4 represents with scales of 1: blocks [..., n / 32, 16], scales [..., n /
+// 32].
 std::pair<at::Tensor, at::Tensor> pack(const at::Tensor& numbers) {
-  // 0 to 1.5 are the halves 0 to 3.
+  // The codes 0 to 3 represent 0 to 1.5 in steps of one half.
   const at::Tensor halves = (numbers.abs() * 2).to(at::kByte) + (numbers < 0).to(at::kByte) * 8;
   const at::Tensor pairs = halves.unflatten(-1, {-1, 16, 2});
   const at::Tensor blocks = pairs.select(-1, 0) + pairs.select(-1, 1) * 16;
   return {blocks, at::full(blocks.sizes().slice(0, static_cast<std::size_t>(blocks.dim() - 1)), 127, at::kByte)};
 }
 
-// What transformers' model holds, made from ours by other means than tensor_parts.cc: [e, 2 i, h] or, with turns, gate
-// and up in turns.
+// Joins gate and up as in transformers' model, without using tensor_parts.cc: [e, 2 i, h], or with
+// `takes_turns` with alternating rows of gate and up.
 at::Tensor both(const at::Tensor& gate, const at::Tensor& up, bool takes_turns) {
   return takes_turns ? at::stack({gate, up}, 2).flatten(1, 2) : at::cat({gate, up}, 1);
 }
@@ -100,7 +101,7 @@ Values fused_file(const ModelConfig& config, const Values& parameters, ExpertLay
   return file;
 }
 
-// Everything that a folder's files hold, by parameter, in `dtype`.
+// Reads everything that a folder's files contain, by parameter, in `dtype`.
 Values read_all(const std::filesystem::path& folder, const Values& like, at::ScalarType dtype) {
   const ModelConfig config = read_model_config(folder);
   const WeightFiles weights = WeightFiles::open(folder);

@@ -1,5 +1,5 @@
-// LibTorch's own kernels on a GPU, as the models call them, beside fp64 on the CPU: what an emulation of our kernels
-// cannot show.
+// Tests LibTorch's own kernels on a GPU, as the models call them, against fp64 on the CPU. An
+// emulation of our kernels cannot show this.
 #include <ATen/Context.h>
 #include <ATen/cuda/CUDAContextLight.h>
 #include <c10/cuda/CUDAFunctions.h>
@@ -20,7 +20,7 @@ constexpr at::DeviceType kDevice = at::kCUDA;
 
 class TorchOnGpu : public testing::TestWithParam<at::ScalarType> {
  protected:
-  // As a worker has it (plugin/).
+  // Sets up LibTorch and our kernels as a worker does (plugin/).
   static void SetUpTestSuite() {
     choose_gpu_algorithms(/*allows_nondeterminism=*/false);
     if (!at::globalContext().hasCUDA()) return;
@@ -41,7 +41,8 @@ class TorchOnGpu : public testing::TestWithParam<at::ScalarType> {
 
 using Results = std::vector<at::Tensor>;
 
-// Output and gradients of `run` on leaves with these values there and in that dtype, brought back to the CPU.
+// Returns the output and the gradients of `run` on leaves with these values on that device and in
+// that dtype, copied back to the CPU.
 template <typename Run>
 Results results_of(const std::vector<at::Tensor>& values, at::DeviceType device, at::ScalarType dtype, const Run& run) {
   std::vector<at::Tensor> leaves;
@@ -62,7 +63,8 @@ void expect_near(const Results& actual, const Results& expected, double toleranc
 
 using Attend = at::Tensor (*)(const at::Tensor&, const at::Tensor&, const at::Tensor&, const AttentionRule&);
 
-// bf16 and fp16 go through the kernel for different lengths, fp32 document by document, and by_each all of them.
+// bf16 and fp16 use the kernel for different lengths, and fp32 computes document by document.
+// attention_by_libtorch() computes all dtypes document by document.
 TEST_P(TorchOnGpu, PackedDocumentsAreWhatEachIsAlone) {
   const auto random = [](std::int64_t heads) { return at::randn({3, 200, heads, 64}).to(GetParam()); };
   const std::vector<at::Tensor> values = {random(4), random(2), random(2)};
@@ -83,7 +85,8 @@ TEST_P(TorchOnGpu, PackedDocumentsAreWhatEachIsAlone) {
     EXPECT_TRUE(same_bits(again[i], packed[i])) << "another time, value " << i;
 }
 
-// Windows and sinks, with documents and without: bf16 and fp16 by the flash kernel, fp32 by whole scores.
+// Windows and sinks, with and without documents: bf16 and fp16 use the flash kernel, fp32 complete
+// scores.
 TEST_P(TorchOnGpu, WindowsAndSinksAreWhatTheFormulaSays) {
   const auto random = [](std::int64_t heads) { return at::randn({3, 200, heads, 64}).to(GetParam()); };
   const std::vector<at::Tensor> values = {random(4), random(2), random(2), at::randn({4}).to(GetParam())};
@@ -105,7 +108,8 @@ TEST_P(TorchOnGpu, WindowsAndSinksAreWhatTheFormulaSays) {
   }
 }
 
-// Experts without rows at the beginning, in the middle and at the end; one with all.
+// Experts without rows at the beginning, in the middle and at the end; and one expert with all
+// rows.
 TEST_P(TorchOnGpu, GroupedProductsOfExpertsWithoutRowsHaveNoGradient) {
   for (const std::vector<std::int64_t>& counts :
        {std::vector<std::int64_t>{0, 40, 0, 0, 88, 1, 0}, {129, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 129}}) {
@@ -132,7 +136,8 @@ TEST_P(TorchOnGpu, GroupedProductsOfExpertsWithoutRowsHaveNoGradient) {
   }
 }
 
-// LibTorch makes an error of all that waits for the GPU, such as numbers of rows that are copied to the host.
+// In this mode LibTorch reports an error for everything that waits for the GPU, such as copying
+// numbers of rows to the host.
 TEST_P(TorchOnGpu, GroupedProductsAndTheirGradientsWaitForNothing) {
   const at::Tensor x = at::randn({129, 64}).to(kDevice, GetParam()).requires_grad_(true),
                    grad = at::randn({129, 48}).to(kDevice, GetParam());
@@ -140,7 +145,8 @@ TEST_P(TorchOnGpu, GroupedProductsAndTheirGradientsWaitForNothing) {
                    counts = at::tensor({40, 0, 89}, at::kLong).to(kDevice);
   weight.set_grad_dtype(at::kFloat);
   weight.mutable_grad() = at::zeros(weight.sizes(), weight.options().dtype(at::kFloat).requires_grad(false));
-  torch::autograd::backward({grouped_linear(x, weight, counts)}, {grad});  // first launches load modules, which waits
+  torch::autograd::backward({grouped_linear(x, weight, counts)},
+                            {grad});  // the first launches load modules, which waits
   c10::cuda::warning_state().set_sync_debug_mode(c10::cuda::SyncDebugMode::L_ERROR);
   EXPECT_NO_THROW(torch::autograd::backward({grouped_linear(x, weight, counts)}, {grad}));
   c10::cuda::warning_state().set_sync_debug_mode(c10::cuda::SyncDebugMode::L_DISABLED);

@@ -15,7 +15,7 @@ TEST(ThreadTeam, EveryChunkIsDoneOnceAndIsVisibleToTheCaller) {
     ThreadTeam team(num_threads);
     EXPECT_EQ(team.num_threads(), num_threads);
     for (const std::size_t num_chunks : {0U, 1U, 2U, 7U, 1000U}) {
-      std::vector<int> done(num_chunks, 0);  // plain: ThreadSanitizer sees a missing order
+      std::vector<int> done(num_chunks, 0);  // not atomic, so that ThreadSanitizer reports a missing order
       team.run(num_chunks, [&](std::size_t chunk) { ++done[chunk]; });
       EXPECT_EQ(done, std::vector<int>(num_chunks, 1));
     }
@@ -35,7 +35,7 @@ TEST(ThreadTeam, ThreadsCarryTheNameOfTheTeam) {
   CondVar all_here;
   std::set<std::string> names;
   std::size_t num_here = 0;
-  team.run(3, [&](std::size_t) {  // each waits for the others: three chunks on three threads
+  team.run(3, [&](std::size_t) {  // each chunk waits for the others, so the three chunks run on three threads
     std::array<char, 16> name{};
     pthread_getname_np(pthread_self(), name.data(), name.size());
     MutexLock lock(mutex);

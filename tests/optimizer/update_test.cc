@@ -22,7 +22,8 @@ namespace {
 constexpr std::array<DType, 3> kDTypes = {DType::kBFloat16, DType::kFloat16, DType::kFloat32};
 constexpr AdamW kSettings = {.learning_rate = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
 
-// `num_elements` numbers of a format, the first of them `offset` elements after the begin of a 64-byte line.
+// An array of `num_elements` numbers of a format. The first one is `offset` elements after the
+// beginning of a 64-byte line.
 class Numbers {
  public:
   Numbers(DType dtype, std::size_t num_elements, std::size_t offset)
@@ -70,7 +71,7 @@ struct Shape {
   bool two_masters = false;
 };
 
-// A weight group with numbers of many magnitudes, zeros and denormals among them, from a fixed seed.
+// A weight group with numbers of many magnitudes, including zeros and denormals, from a fixed seed.
 struct Group {
   explicit Group(const Shape& its_shape)
       : shape(its_shape),
@@ -129,7 +130,7 @@ float gradient_of(const Group& group, std::size_t i) {
   return g;
 }
 
-// What update.h says, word by word.
+// Does literally what kernels/update_arguments.h defines.
 void update_by_the_header(Group& group, const UpdateStep& s) {
   for (std::size_t i = 0; i < group.shape.num_elements; ++i) {
     float g = gradient_of(group, i) * s.gradient_scale;
@@ -164,7 +165,8 @@ std::string text_of(const UpdateKernels& kernels, const Shape& shape) {
          std::to_string(static_cast<int>(shape.gradient)) + " " + std::to_string(static_cast<int>(shape.working));
 }
 
-// Every instruction set of this machine does to a group of this shape what the header says.
+// Checks that every instruction set of this machine does to a group of this shape what
+// kernels/update_arguments.h defines.
 void expect_header_arithmetic(const Shape& shape, const UpdateStep& step) {
   Group expected(shape);
   update_by_the_header(expected, step);
@@ -241,7 +243,7 @@ TEST(UpdateRules, WithoutMomentumTouchNoMoment) {
   EXPECT_EQ(num_moments(update_step_of(Sgd{.momentum = 0.5}, 1).kind), 1);
 }
 
-// Groups of parameters: each span with its own rule, wherever its borders lie.
+// Groups of parameters: each span has its own rule, wherever its borders are.
 TEST(UpdateRules, OfSpansLeaveEachOthersElementsAlone) {
   const Shape shape{.num_elements = 3 * 65'536 + 5};
   const std::vector<std::size_t> borders = {0, 7, 64, 65'536, 100'001, shape.num_elements};
@@ -417,7 +419,7 @@ TEST(GradientSum, EveryInstructionSetAddsTheUsesFirstAndThenTheSum) {
   }
 }
 
-// The order that update.h promises.
+// Adds in the order that update.h promises.
 double squares_by_the_header(const Group& group) {
   double total = 0;
   for (std::size_t begin = 0; begin < group.shape.num_elements; begin += 65'536) {
@@ -538,7 +540,8 @@ TEST(UpdateRules, AgreeWithPyTorchToTheLastBitsOfFp32) {
     for (std::size_t i = 0; i < p.size(); ++i) {
       const std::string place = std::string(golden.name) + ", element " + std::to_string(i);
       EXPECT_NEAR(p[i], golden.p[i], 2e-7 * std::fabs(golden.p[i])) << place;
-      // Where the weight decay or a new gradient takes away most of a sum, its last bits are those of its terms.
+      // If the weight decay or a new gradient cancels most of a sum, the tolerance must be relative
+      // to the sum's terms.
       double terms = std::fabs(golden.m[i]);
       if (!std::holds_alternative<AdamW>(golden.rule)) terms += std::fabs(step_1.coupled_decay * kStart[i]);
       if (std::holds_alternative<Sgd>(golden.rule))

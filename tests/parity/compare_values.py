@@ -1,11 +1,11 @@
-"""Compares values of model_values with those that make_gpu_cases.py expects, and prints a JSON object for each case. Needs nothing but torch.
+"""Compares values of model_values with those that make_gpu_cases.py expects, and prints a JSON object for each case. Needs only torch.
 
     compare_values.py CASES
 
     "case"                   GROUP/NAME
-    "float32", "parameter"   the largest distance from the expected values: of the gradient of this parameter, the logits or the loss
-    "bfloat16", "of"         the distance of the logits, or of all gradients together, divided by that of transformers' own bf16: the larger one
-    "refused"                by dtype, the error with which our program ended the case; it has no figure then
+    "float32", "parameter"   the largest distance from the expected values, and where it is: the gradient of this parameter, the logits or the loss
+    "bfloat16", "of"         the distance of the logits, or of all gradients together, whichever is larger when divided by that of transformers' own bf16
+    "refused"                for each dtype, the error with which our program ended the case; there is no figure then
     "missing"                dtypes without values and without an error
 """
 
@@ -18,7 +18,7 @@ from distances import distances, read_safetensors, summary
 
 
 def largest(values: dict) -> tuple[float, str]:
-    """NaN is larger than any number."""
+    """Returns the largest value and its name. NaN is larger than any number."""
     return max(((value, name) for name, value in values.items()), key=lambda each: math.inf if math.isnan(each[0]) else each[0])
 
 

@@ -1,4 +1,4 @@
-"""How far values of model_values are from expected ones. Needs nothing but torch, so that it runs where transformers is not installed."""
+"""Computes how far values of model_values are from expected ones. Needs only torch, so that it runs where transformers is not installed."""
 
 import json
 import struct
@@ -26,8 +26,8 @@ def read_safetensors(path: Path) -> dict:
 
 
 def distances(ours: dict, theirs: dict) -> dict:
-    """Norm-wise relative distances by parameter. A bias counts with its weight: where nothing rotates, the gradients of keys' biases
-    cancel out, and what is left of them is rounding."""
+    """Returns norm-wise relative distances by parameter. A bias counts together with its weight: without a rotation, the gradients of
+    the keys' biases cancel out, and only rounding remains of them."""
     parts = {}
     for key, value in theirs.items():
         name = key.removesuffix(".weight").removesuffix(".bias")
@@ -37,6 +37,6 @@ def distances(ours: dict, theirs: dict) -> dict:
 
 
 def summary(of_parameters: dict) -> dict:
-    """The distance of the logits, and that of all gradients together: in models so small a single number or tensor may be right by chance."""
+    """Returns the distance of the logits, and that of all gradients together. In such small models a single number or tensor may be right by chance."""
     gradients = [value for key, value in of_parameters.items() if key != "logits" and key not in LOSSES]
     return {"logits": of_parameters["logits"], "gradients": sum(value ** 2 for value in gradients) ** 0.5}

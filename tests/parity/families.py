@@ -1,8 +1,8 @@
-"""Random small configurations of each family, as keyword arguments of its class in transformers."""
+"""Makes random small configurations of each family, as keyword arguments of its class in transformers."""
 
 import random
 
-# What RoPE knows, for heads of `head_dim`; contexts are short, so that every range of wavelengths occurs.
+# All kinds of RoPE. Contexts are short, so that every range of wavelengths occurs.
 def random_rope(choose: random.Random, kinds: tuple) -> dict:
     theta = choose.choice([1000.0, 10000.0, 500000.0])
     kind = choose.choice(kinds)
@@ -21,7 +21,7 @@ def random_rope(choose: random.Random, kinds: tuple) -> dict:
 
 
 def common(choose: random.Random) -> dict:
-    """What all families have. A head's size is not hidden / heads, most of the time, though some classes want that to be whole."""
+    """Settings that all families have. Usually the size of a head is not hidden / heads, although some classes require this to be an integer."""
     kv_heads = choose.choice([1, 1, 2, 3])
     heads = kv_heads * choose.choice([1, 2, 4])
     # Norms over a handful of elements amplify every rounding.
@@ -39,7 +39,7 @@ def llama(choose: random.Random) -> dict:
 
 
 def window(choose: random.Random) -> int:
-    """Shorter and longer than the sequences."""
+    """Windows are shorter or longer than the sequences."""
     return choose.choice([1, 2, 7, 20, 500])
 
 
@@ -50,7 +50,7 @@ def qwen_windows(choose: random.Random) -> dict:
 
 
 def ropes_by_type(choose: random.Random, kinds: tuple) -> dict:
-    # transformers looks for `truncate` elsewhere.
+    # transformers reads `truncate` from another place.
     full = {key: value for key, value in random_rope(choose, kinds).items() if key != "truncate"}
     return {"full_attention": full, "sliding_attention": random_rope(choose, ("default",))}
 
@@ -69,7 +69,7 @@ def mistral(choose: random.Random) -> dict:
 
 
 def ministral3(choose: random.Random) -> dict:
-    """Contexts of a few tokens, so that queries grow within the sequences."""
+    """Contexts have only a few tokens, so that queries grow within the sequences."""
     rope = random_rope(choose, ("yarn", "yarn", "default", "linear"))
     rope |= {"llama_4_scaling_beta": choose.choice([0.1, 0.7]), "original_max_position_embeddings": choose.choice([3, 8, 16, 64])}
     return common(choose) | {"sliding_window": choose.choice([None, window(choose)]), "rope_parameters": rope}
@@ -100,7 +100,7 @@ def olmo3(choose: random.Random) -> dict:
 def experts_of(choose: random.Random, number_key: str) -> dict:
     experts = choose.choice([2, 5, 8])
     per_token = experts if choose.random() < 0.3 else choose.randint(1, experts)
-    # The auxiliary loss has a part in the gradients that would be missed.
+    # The share of the auxiliary loss in the gradients is large enough to be noticed if it is missing.
     return {number_key: experts, "num_experts_per_tok": per_token, "output_router_logits": choose.random() < 0.6,
             "router_aux_loss_coef": choose.choice([0.001, 0.1, 2.0])}
 
@@ -109,7 +109,7 @@ def qwen3_moe(choose: random.Random) -> dict:
     changes = experts_of(choose, "num_experts")
     per_token = changes["num_experts_per_tok"]
     changes |= {"moe_intermediate_size": choose.choice([8, 11, 32]),
-               # The normalised weight of one expert is 1, and the router's gradient nothing but rounding.
+               # The normalised weight of a single expert is 1, and then the router's gradient is only rounding.
                "norm_topk_prob": per_token > 1 and choose.random() < 0.5, "decoder_sparse_step": choose.choice([1, 1, 2]), "attention_bias": choose.random() < 0.2,
                "mlp_only_layers": choose.choice([[], [], [0]]), "rope_parameters": random_rope(choose, ("default", "yarn"))}
     if choose.random() < 0.3:
@@ -122,13 +122,13 @@ def gpt_oss(choose: random.Random) -> dict:
     changes |= {"num_hidden_layers": choose.choice([1, 3]), "sliding_window": window(choose), "attention_bias": choose.random() < 0.7,
                 "rope_parameters": random_rope(choose, ("default", "yarn"))}
     changes["layer_types"] = [choose.choice(["full_attention", "sliding_attention"]) for _ in range(changes["num_hidden_layers"])]
-    if choose.random() < 0.5:  # sizes of whole blocks, so that experts can be packed
+    if choose.random() < 0.5:  # multiples of the block size, so that experts can be packed
         changes |= {"hidden_size": 32, "intermediate_size": choose.choice([32, 96])}
     return common(choose) | changes
 
 
 def gemma3(choose: random.Random) -> dict:
-    # The class with eyes does not cap logits, whatever its text says.
+    # The multimodal class does not cap logits, whatever its text configuration contains.
     text = gemma3_text(choose) | {"model_type": "gemma3_text", "final_logit_softcapping": None}
     vision = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 28, "patch_size": 14}
     return {"text_config": text, "vision_config": vision, "mm_tokens_per_image": 4, "tie_word_embeddings": text["tie_word_embeddings"]}

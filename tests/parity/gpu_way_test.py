@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The part `families` of scripts/gpu-check.sh without a GPU: models take the code path of a GPU over the emulated kernels, and their values meet the
-bars; damaged, missing and refused values do not."""
+"""Tests the part `families` of scripts/gpu-check.sh without a GPU: models take the code path of a GPU with the emulated kernels, and their values
+meet the bars; damaged, missing and refused values do not."""
 
 import json
 import os
@@ -70,7 +70,7 @@ class RowsTest(unittest.TestCase):
             shutil.copytree(SOURCE / folder, cls.root / folder)
         for name in ("bin", "data", "driver", "tests/parity"):
             (cls.root / name).mkdir(parents=True)
-        for name in ("families", "distances", "compare_values"):  # and nothing that needs transformers
+        for name in ("families", "distances", "compare_values"):  # these do not need transformers
             shutil.copy(SOURCE / f"tests/parity/{name}.py", cls.root / "tests/parity")
         (cls.root / "data/families").symlink_to(CASES)
         (cls.root / "bin/model_values").symlink_to(os.environ["RP_MODEL_VALUES"])
@@ -101,14 +101,14 @@ class RowsTest(unittest.TestCase):
         odd = len(list((CASES / "odd_sizes").iterdir()))
         self.assertEqual(rows["odd_sizes"].figure, f"{odd} agree, 0 differ, 0 refused")
 
-        # The values that were computed, one of each kind damaged.
+        # Damages one of each kind of the computed values.
         cases = self.root / "scratch/family_cases"
 
         def first(group: str) -> Path:
             return min((cases / group).iterdir())
 
         def damage(folder: Path, dtype: str, value: float) -> None:
-            """One element of the logits."""
+            """Replaces one element of the logits."""
             file = folder / f"values-{dtype}.safetensors"
             data = bytearray(file.read_bytes())
             (length,) = struct.unpack_from("<Q", data)
@@ -167,7 +167,7 @@ class OutcomesTest(unittest.TestCase):
         self.assertFalse(self.outcome(late, group="odd_sizes").figure)
 
 
-# model_values of which the second case ends the process, the fourth the GPU, and which sleeps before the sixth.
+# Replaces model_values. The second case ends the process, the fourth reports an error of the GPU, and the program sleeps before the sixth.
 PROGRAM = """#!/usr/bin/env python3
 import os, sys, time
 from pathlib import Path

@@ -1,10 +1,10 @@
-"""Models that we export, loaded by transformers, give the tokens that our layers give.
+"""Tests that models that we export, loaded by transformers, generate the same tokens as our layers.
 
     greedy_test.py MODEL_VALUES FAMILY|all [COUNT] [FIRST_SEED]
 
-Each case is a random small model of parity_test.py and a few rows of tokens. Our side continues them by whole forwards, transformers'
-generate() does with its cache of keys and values, both in fp32 and by the likeliest token. Where its two best logits are nearer to each other than 1e-4 of the
-largest, rounding decides, and the rest of that row is not compared.
+Each case is a random small model of parity_test.py and a few rows of tokens. Our layers continue them with complete forward passes, and
+transformers' generate() with its cache of keys and values; both compute in fp32 and take the most likely token. If the two best logits of
+transformers differ by less than 1e-4 of the largest one, rounding decides, and the rest of that row is not compared.
 """
 
 import subprocess
@@ -21,22 +21,22 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageText
 from families import FAMILIES
 
 UNDECIDED = 1e-4
-# Of each family, on the average of its models: a test that compares nothing proves nothing.
+# Tokens per model, on average over each family. A test that compares nothing proves nothing.
 LEAST_COMPARED = 10
 
 
 def generated(folder: Path, ids: torch.Tensor, count: int):
-    """What follows each row, and by how much the likeliest token leads, relative to the largest logit."""
+    """Returns the tokens that follow each row, and the lead of the most likely token relative to the largest logit."""
     is_multimodal = hasattr(AutoConfig.from_pretrained(folder), "text_config")
     auto_class = AutoModelForImageTextToText if is_multimodal else AutoModelForCausalLM
     model = auto_class.from_pretrained(folder, dtype=torch.float32).eval()
     if hasattr(model.config, "num_experts_per_tok"):
-        model.config._experts_implementation = "eager"  # its grouped products take rows of 16 bytes only
+        model.config._experts_implementation = "eager"  # its grouped products support only rows of a multiple of 16 bytes
     if hasattr(model.config, "output_router_logits"):
-        model.config.output_router_logits = False  # with it transformers cannot run a model whose layers are all dense
+        model.config.output_router_logits = False  # otherwise transformers cannot run a model whose layers are all dense
     model.generation_config.eos_token_id = None
     model.generation_config.pad_token_id = 0
-    # transformers' cache of a layer with a window of one token keeps all of them.
+    # If a layer has a window of one token, transformers' cache keeps all tokens.
     use_cache = getattr(model.config.get_text_config(), "sliding_window", None) != 1
     with torch.no_grad():
         result = model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=count, use_cache=use_cache,

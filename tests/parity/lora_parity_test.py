@@ -1,9 +1,9 @@
-"""Our layers with adapters beside peft's, on random small models with random adapters that peft made.
+"""Compares our layers with adapters with peft, on random small models with random adapters that peft made.
 
     lora_parity_test.py MODEL_VALUES [COUNT] [FIRST_SEED]
 
-In fp32 the logits, the loss and the gradient of each tensor of the adapter must agree, and so must the merged model; the adapter that we
-write must be the one that was read, bit for bit. Experts with pairs of their own, which peft stacks in another way, are compared with
+In fp32 the logits, the loss and the gradient of each tensor of the adapter must agree, and so must the merged model. The adapter that we
+write must have the bits of the one that was read. Experts with pairs of their own, which peft stacks in another way, are compared with
 autograd through the weights W + s B A.
 """
 
@@ -37,7 +37,7 @@ def lora_config(choose: random.Random, family: str, is_tied: bool, ranks: tuple)
 
 
 def make_adapter(choose: random.Random, family: str, model, folder: Path, ranks: tuple = (1, 3, 8)):
-    """The model with a random adapter, which lies in folder/adapter. Its values are those of bf16."""
+    """Returns the model with a random adapter, and writes the adapter to folder/adapter. bf16 represents its values exactly."""
     adapted = get_peft_model(model, lora_config(choose, family, model.config.tie_word_embeddings, ranks)).eval()
     with torch.no_grad():
         for parameter in adapted.parameters():
@@ -61,7 +61,7 @@ def values_of(model, inputs: dict) -> dict:
 
 
 def make_expert_adapter(choose: random.Random, model, folder: Path, ranks: tuple = (1, 2, 4)):
-    """Per expert, as files of transformers 4 have them, with values of bf16. Gives the tensors and the scale."""
+    """Writes an adapter with a pair for each expert, as in files of transformers 4; bf16 represents its values exactly. Returns the tensors and the scale."""
     rank, alpha = choose.choice(ranks), choose.choice([2.0, 8.0])
     config = model.config
     tensors = {}
@@ -83,7 +83,7 @@ def make_expert_adapter(choose: random.Random, model, folder: Path, ranks: tuple
 
 
 class Merged(torch.nn.Module):
-    """The model with W + s B A in the place of its experts' weights, for logits_by_document()."""
+    """The model with its experts' weights replaced by W + s B A, for logits_by_document()."""
 
     def __init__(self, model, tensors: dict, scale: float):
         super().__init__()
@@ -121,17 +121,17 @@ def expert_values(model, tensors: dict, scale: float, inputs: dict) -> dict:
 
 
 def check_case(name: str, folder: Path, model, expected: dict, limit: float, values) -> list[str]:
-    """values(dtype) is what `model`, with its adapter, gives in that dtype."""
+    """values(dtype) returns the values of `model` with its adapter in that dtype."""
     faults = []
     ours = load_file(folder / "values-float32.safetensors")
     if ours.keys() != expected.keys():
         return [f"{name}: tensors differ: {sorted(ours.keys() ^ expected.keys())}"]
     worst = max((value, key) for key, value in distances(ours, expected).items())
     if not worst[0] <= limit:
-        # A model may amplify rounding more than that: then ours may be twice as far from fp64 as peft's fp32 is.
+        # A model may amplify rounding more than that. Then our values may be twice as far from fp64 as those of peft in fp32.
         exact = values(torch.float64)
         theirs_fp32, ours_fp32 = farthest(model.to(torch.float32), lambda: values(torch.float32), exact), distances(ours, exact)
-        # Rounding where a gradient cancels out, as that of keys in sequences of one token, is measured by all gradients together.
+        # If a gradient cancels out, such as that of keys in sequences of one token, its rounding is compared with all gradients together.
         whole = sum(value.double().square().sum().item() for key, value in exact.items() if "lora" in key) ** 0.5
         for key in theirs_fp32:
             if not any(value.abs().max() > 0 for name, value in exact.items() if name.startswith(key)):
@@ -147,7 +147,7 @@ def check_case(name: str, folder: Path, model, expected: dict, limit: float, val
 
 
 def check_merged(name: str, folder: Path, adapted, limit: float) -> list[str]:
-    """Our merged weights beside peft's."""
+    """Compares our merged weights with those of peft."""
     theirs = {key: value for key, value in adapted.merge_and_unload().state_dict().items() if ".experts." not in key}
     ours = load_file(folder / "exported-float32" / "model.safetensors")
     worst = max(((ours[key] - theirs[key]).norm() / theirs[key].norm().clamp_min(1e-12)).item() for key in ours if key in theirs)
@@ -155,7 +155,7 @@ def check_merged(name: str, folder: Path, adapted, limit: float) -> list[str]:
 
 
 def check_reads_back(name: str, folder: Path, inputs: dict, family: str, expected: dict, limit: float) -> list[str]:
-    """peft reads the adapter that we wrote."""
+    """Checks that peft reads the adapter that we wrote."""
     base = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
     if family == "qwen3_moe":
         base.config._experts_implementation = "eager"
@@ -186,7 +186,7 @@ def check(program: str, family: str, seed: int) -> list[str]:
         faults = check_case(name, folder, model if has_experts else adapted, expected, limit, values)
         if not has_experts:
             faults += check_merged(name, folder, adapted.to(torch.float32), limit)
-        # Of such a family peft takes these names for the experts', and does not find layers without any.
+        # In this family peft expects these names to belong to experts, and does not find them in layers without experts.
         if has_experts and not all(hasattr(layer.mlp, "experts") for layer in model.model.layers):
             return faults
         return faults + check_reads_back(name, folder, inputs, family, expected, limit)

@@ -1,13 +1,13 @@
-"""Makes the cases of the part `families` of scripts/gpu-check.sh: small models with what transformers and peft compute from them, for machines
-with a GPU on which those packages are not installed.
+"""Makes the cases of the part `families` of scripts/gpu-check.sh: small models and the values that transformers and peft compute from them, for
+machines with a GPU on which these packages are not installed.
 
     make_gpu_cases.py OUTPUT [--models 5] [--odd 2] [--adapters 1]
 
-OUTPUT/GROUP/NAME holds a model in bf16, inputs.safetensors, adapter/ where there is one, expected.safetensors with values in fp32, and bf16.json
-with the distances of transformers' own bf16 from them. The groups are: each family, with `--models` models whose sizes are multiples of 8;
-`adapters`, with `--adapters` of each kind; `odd_sizes`, with `--odd` models of each family as tests/parity compares them on the CPU.
+OUTPUT/GROUP/NAME contains a model in bf16, inputs.safetensors, adapter/ if there is an adapter, expected.safetensors with values in fp32, and
+bf16.json with the distances of transformers' own bf16 from these values. The groups are: each family, with `--models` models whose sizes are multiples
+of 8; `adapters`, with `--adapters` of each kind; `odd_sizes`, with `--odd` models of each family, as tests/parity compares them on the CPU.
 
-A case is made from the first seed that fits. Models are left out if they are large, or if their gradients amplify the rounding of fp32. Models with
+A case is made from the first suitable seed. Models are left out if they are large, or if their gradients amplify the rounding of fp32. Models with
 routers get tokens for which the choice of experts is clear, so that the rounding of bf16 does not change it.
 """
 
@@ -29,22 +29,22 @@ from distances import distances, summary
 from families import FAMILIES
 
 LENGTHS = (17, 33, 64, 100)
-LENGTHS_OF_EXPERTS = (17, 33)  # each token is searched for
+LENGTHS_OF_EXPERTS = (17, 33)  # short, because each token is found by a search
 LEAST_LEAD = 4 * parity_test.UNDECIDED
-CANDIDATES = 32  # for a token
-FP32_DISTANCE = 1e-5  # of transformers' fp32 from its fp64, for each parameter
-MOST_ELEMENTS = 60_000  # of a model's files
-MOST_SEEDS = 400  # for one case
-# Families, and whether experts have pairs or linears are DoRA's.
+CANDIDATES = 32  # for each token
+FP32_DISTANCE = 1e-5  # the maximum distance of transformers' fp32 from its fp64, for each parameter
+MOST_ELEMENTS = 60_000  # in a model's files
+MOST_SEEDS = 400  # for each case
+# Family and kind of adapter: pairs of LoRA, linear layers with DoRA, or experts with pairs.
 ADAPTERS = (("llama", "lora"), ("llama", "dora"), ("qwen2", "lora"), ("qwen3", "dora"), ("gemma3_text", "lora"), ("qwen3_moe", "lora"), ("qwen3_moe", "experts"))
 
 
 class LeftOut(Exception):
-    """Why a seed gives no case."""
+    """The reason why no case can be made from a seed."""
 
 
 def whole_sizes(choose: random.Random, values: dict) -> dict:
-    """Makes them multiples of 8, as they are in all models that are trained on GPUs, and heads as large as LibTorch's flash kernel takes them."""
+    """Makes all sizes multiples of 8, as in all models that are trained on GPUs, and uses sizes of heads that LibTorch's flash kernel supports."""
     if "text_config" in values:
         return values | {"text_config": whole_sizes(choose, values["text_config"])}
     heads = values["num_attention_heads"]
@@ -68,7 +68,7 @@ def check_size(folder: Path) -> dict:
 
 
 def clear_tokens(model, length: int) -> torch.Tensor:
-    """One document. Each token is the first of some random ones for which the choice of every router is clear, given those before it."""
+    """Returns one document. Each token is the first of several random ones for which the choice of every router is clear, given the tokens before it."""
     ids = torch.empty(0, dtype=torch.int64)
     for _ in range(length):
         candidates = torch.randint(0, model.config.get_text_config().vocab_size, (CANDIDATES, 1))
@@ -83,7 +83,7 @@ def clear_tokens(model, length: int) -> torch.Tensor:
 
 
 def take_clear_tokens(folder: Path, model, inputs: dict) -> None:
-    """Replaces the inputs' tokens, in memory and in the file, if the model has experts."""
+    """Replaces the tokens of the inputs, in memory and in the file, if the model has experts."""
     with torch.no_grad(), parity_test.RouterMargin(model) as margin:
         parity_test.logits_by_document(model, inputs)
     if not hasattr(model.config, "num_experts_per_tok"):
@@ -97,7 +97,7 @@ def take_clear_tokens(folder: Path, model, inputs: dict) -> None:
 
 
 def write_case(folder: Path, model, values) -> None:
-    """Writes what is expected, and the model in bf16. `values(dtype)` computes it in a dtype. Throws LeftOut."""
+    """Writes the expected values, and the model in bf16. `values(dtype)` computes the values in a dtype. Raises LeftOut."""
     tensors = check_size(folder)
     with parity_test.RouterMargin(model) as margin:
         expected = values(torch.float32)
@@ -108,7 +108,7 @@ def write_case(folder: Path, model, values) -> None:
     of_bf16 = summary(distances(values(torch.bfloat16), expected))
     save_file({name: value.detach().clone().contiguous() for name, value in expected.items()}, folder / "expected.safetensors")
     (folder / "bf16.json").write_text(json.dumps(of_bf16))
-    # Its values are those of bf16, which takes half the space.
+    # bf16 represents the weights exactly, and needs half the space.
     save_file({name: tensor.to(torch.bfloat16) if tensor.is_floating_point() else tensor for name, tensor in tensors.items()},
               folder / "model.safetensors", metadata={"format": "pt"})
 
@@ -142,7 +142,7 @@ def make_adapter_case(family: str, kind: str, seed: int, folder: Path, sizes, le
 
 
 def first_that_fits(folder: Path, seeds, make, left_out: Counter) -> None:
-    """Makes the case of the first seed that gives one. Its folder has the seed behind its name."""
+    """Makes the case of the first suitable seed. The name of its folder ends with the seed."""
     for seed in seeds:
         case = folder.with_name(f"{folder.name}-{seed}")
         try:
@@ -165,7 +165,7 @@ def make_all(output: Path, families: list[str], models: int, odd: int, adapters:
 
     for family in families:
         for i in range(models):
-            # Of any two models one has packed documents.
+            # Every second model has packed documents.
             make(family, str(i), i, lambda seed, folder: make_family_case(family, seed, folder, i % 2 == 1, whole_sizes, lengths_of(family)))
         for i in range(odd):
             make("odd_sizes", f"{family}-{i}", i, lambda seed, folder: make_family_case(family, seed, folder, None, parity_test.as_they_are, (1, 5, 16, 33)))
@@ -193,8 +193,8 @@ def main() -> int:
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     transformers.utils.logging.disable_progress_bar()
-    transformers.utils.logging.set_verbosity_error()  # of random settings of RoPE
-    # It has another name until it is complete.
+    transformers.utils.logging.set_verbosity_error()  # about random settings of RoPE
+    # The folder has another name until it is complete.
     unfinished = arguments.output.with_name(arguments.output.name + ".unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     make_all(unfinished, arguments.families, arguments.models, arguments.odd, arguments.adapters)

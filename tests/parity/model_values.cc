@@ -1,18 +1,19 @@
-// model_values float32|bfloat16 [--gpu] CASE...: for each folder, which holds a model and inputs.safetensors {ids,
-// labels, divisor, and maybe documents: roundpipe/models.h; maybe z_loss, its coefficient}, writes what our layers
-// compute to values-DTYPE.safetensors: "logits", "loss", where they are trained "z_loss" and "aux_loss", and the
-// gradient of each tensor of the model's files under the tensor's name. All of it fp32. The weights as the layers have
-// them are exported to exported-DTYPE. Where the folder has an adapter (adapter/), the gradients are those of its
-// tensors under their names there, what is exported has it in its weights, and the adapter by itself is written to
-// adapter-DTYPE.
+// model_values float32|bfloat16 [--gpu] CASE...: each case is a folder that contains a model and
+// inputs.safetensors {ids, labels, divisor, optionally documents (roundpipe/models.h), optionally
+// z_loss, its coefficient}. Writes what our layers compute to values-DTYPE.safetensors: "logits",
+// "loss", "z_loss" and "aux_loss" if they are trained, and the gradient of each tensor of the
+// model's files under the tensor's name. All values are written as fp32. The weights of the layers
+// are exported to exported-DTYPE. If the folder has an adapter (adapter/), the gradients are those
+// of the adapter's tensors under their names, the exported weights include the adapter, and the
+// adapter itself is written to adapter-DTYPE.
 //
-// model_values greedy CASE...: in fp32, the rows of ids are continued, the likeliest token at a time, by a forward over
-// all tokens so far; what follows them is written to greedy.safetensors as "tokens" (fp32, too), and the model is
-// exported to exported-greedy.
+// model_values greedy CASE...: continues the rows of ids in fp32, each time with the token of the
+// highest probability, computed by a forward pass over all tokens so far. The new tokens are written
+// to greedy.safetensors as "tokens" (fp32, too), and the model is exported to exported-greedy.
 //
-// With --gpu it computes on a GPU (place.h) and exports nothing. The error of a case that fails is written to
-// values-DTYPE.error, and the next cases are computed. Exit code 1: some cases failed; 3: one failed and left a GPU
-// that computes nothing any more, so that the cases after it were not tried.
+// With --gpu it computes on a GPU (place.h) and exports nothing. If a case fails, its error is
+// written to values-DTYPE.error, and the next cases are computed. Exit code 1: some cases failed;
+// 3: a case failed and left the GPU unusable, so that the cases after it were not tried.
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
@@ -60,7 +61,7 @@ at::Tensor logits_of(std::vector<BoundLayer>& layers, Tensors inputs, double sof
   return logits;
 }
 
-// Of the tensors of a file, under their names there.
+// Adds the gradients of the tensors of a file, under their names in the file.
 void add_gradients(const std::vector<CheckpointTensor>& tensors, std::vector<BoundLayer>& layers, Values& values) {
   for (const CheckpointTensor& tensor : tensors) {
     std::map<std::string, at::Tensor> gradients;
@@ -83,7 +84,7 @@ void add_gradients(const std::vector<CheckpointTensor>& tensors, std::vector<Bou
   }
 }
 
-// What exports take weights from. Holds on to `layers`.
+// Returns the source of weights for exports. It keeps a reference to `layers`.
 auto weights_of(std::vector<BoundLayer>& layers) {
   return [&layers](std::int64_t layer, const std::string& name) {
     for (const NamedParameter& parameter : layers[static_cast<std::size_t>(layer)].parameters()) {
@@ -151,7 +152,8 @@ void compute(const std::filesystem::path& folder, const std::string& dtype, cons
   write_values(folder / ("values-" + dtype + ".safetensors"), values_of(folder, dtype, place));
 }
 
-// Whether the GPU still computes after an error: one inside a kernel stays until the process ends.
+// Returns whether the GPU still computes after an error. An error inside a kernel persists until
+// the process ends.
 bool computes(const Place& place) {
   try {
     return at::ones({2}, at::TensorOptions().device(place.device())).sum().item<float>() == 2;
@@ -160,7 +162,7 @@ bool computes(const Place& place) {
   }
 }
 
-// The exit code.
+// Returns the exit code.
 int compute_all_there(const std::vector<std::filesystem::path>& folders, const std::string& dtype) {
   const std::unique_ptr<Place> place = open_gpu();
   int code = 0;
@@ -175,7 +177,7 @@ int compute_all_there(const std::vector<std::filesystem::path>& folders, const s
       failure = error.what();
     }
     std::ofstream(folder / ("values-" + dtype + ".error")) << failure << "\n";
-    if (!computes(*place)) std::_Exit(3);  // its memory cannot be given back
+    if (!computes(*place)) std::_Exit(3);  // the GPU's memory cannot be freed
     code = 1;
   }
   return code;

@@ -1,8 +1,8 @@
-"""The config.json that transformers writes for a family is nearest to that family, under any other name.
+"""Tests that rp-plan finds the nearest family of a config.json that transformers wrote for a family, if its model_type is changed.
 
     nearest_family_test.py RP_PLAN
 
-Fails if our reader of a family does not know one of its keys, and prints them.
+Fails if our reader of a family does not use one of its keys, and prints these keys.
 """
 
 import json
@@ -15,7 +15,7 @@ from transformers import AutoConfig
 
 from families import FAMILIES
 
-# Of families that we have not: the nearest one, and keys of what is missing.
+# For families that we do not support: the nearest family, and a key that it does not use.
 RELATIVES = {"qwen2_moe": ("qwen3_moe", "'shared_expert_intermediate_size'"), "mixtral": ("mistral", "'num_local_experts'"),
              "granite": ("llama", "attention_multiplier"), "gemma2": ("gemma3_text", "'attn_logit_softcapping'")}
 

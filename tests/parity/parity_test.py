@@ -1,12 +1,12 @@
-"""Our layers beside those of the installed transformers, on random small models with random inputs.
+"""Compares our layers with those of the installed transformers, on random small models with random inputs.
 
     parity_test.py MODEL_VALUES FAMILY|all [COUNT] [FIRST_SEED]
 
-Each case is a seed: it gives the configuration, the weights, and a batch, of which some have several documents a row. In fp32 the
-logits, the losses (cross entropy, z-loss, auxiliary loss of experts) and every gradient must agree; in bf16 ours must be as near to
-transformers' fp32 as its own bf16 is, but for a
-factor of two. (So in fp32, too, where that is more than the limit.) transformers sees one document at a time, which is what packing means. The weights are bf16 values in files of fp32:
-loaded and exported in either dtype they must be the same files, but that packed experts become bf16.
+Each case is made from a seed, which determines the configuration, the weights, and a batch; some batches have several documents per row. In fp32
+the logits, the losses (cross entropy, z-loss, auxiliary loss of experts) and every gradient must agree. In bf16 our values may be at most twice as
+far from transformers' fp32 as its own bf16 is. (In fp32 they may be at most twice as far from fp64 as transformers' fp32 is, if that is more than
+the limit.) transformers computes one document at a time, which is the meaning of packing. The weights are bf16 values in files of fp32. If they are
+loaded and exported in either dtype, the files must be the same, except that packed experts become bf16.
 """
 
 import json
@@ -28,12 +28,12 @@ from families import FAMILIES
 FP32_LIMIT = 1e-5
 FP32_LIMIT_OF_EXPERTS = 1e-4
 BF16_FACTOR = 2.0
-# A router's choice may be another one in bf16 where the last expert chosen is so little ahead of the first one that is not.
+# In bf16 a router may choose another expert if the relative lead of the last chosen expert over the next one is below this.
 UNDECIDED = 0.05
 
 
 def random_documents(choose: random.Random, rows: int, length: int) -> torch.Tensor:
-    """Lengths of each row's documents, zeros behind the last; what is left of a row is one document more."""
+    """Returns the lengths of each row's documents, followed by zeros. The remaining positions of a row form one more document."""
     lengths = []
     for _ in range(rows):
         row, left = [], length
@@ -49,13 +49,13 @@ def as_they_are(_choose: random.Random, values: dict) -> dict:
 
 
 def make_case(family: str, seed: int, folder: Path, sizes=as_they_are, lengths: tuple = (1, 5, 16, 33)):
-    """The model, which lies in the folder with its inputs, and the inputs. `sizes` may change the configuration."""
+    """Writes a model and its inputs to the folder, and returns both. `sizes` may change the configuration."""
     choose = random.Random(f"{family} {seed}")
     torch.manual_seed(seed)
     config = AutoConfig.for_model(family, **sizes(choose, FAMILIES[family](choose)))
-    is_wrapper = hasattr(config, "text_config")  # the text of a multimodal model
+    is_wrapper = hasattr(config, "text_config")  # a multimodal model, whose text part is used
     if hasattr(config, "num_experts_per_tok"):
-        # Its grouped products take rows of 16 bytes only; elsewhere it adds up in bf16 expert by expert.
+        # transformers' grouped products support only rows of a multiple of 16 bytes. Otherwise it adds in bf16, expert by expert.
         inner = getattr(config, "moe_intermediate_size", config.intermediate_size)
         whole = config.hidden_size % 8 == 0 and inner % 8 == 0
         config._experts_implementation = "grouped_mm" if whole else "eager"
@@ -64,10 +64,10 @@ def make_case(family: str, seed: int, folder: Path, sizes=as_they_are, lengths: 
     model.experts_implementation = getattr(config, "_experts_implementation", None)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            # Norms and biases start as ones and zeros, with which much would go unnoticed.
+            # Norms and biases are initially ones and zeros, with which many errors would not be noticed.
             if parameter.dim() == 1 or name.endswith("bias"):
                 parameter.add_(torch.randn_like(parameter), alpha=0.2)
-            # In bf16 both compute from the same weights.
+            # In bf16 both sides compute with the same weights.
             parameter.copy_(parameter.to(torch.bfloat16))
     model.save_pretrained(folder)
     if family == "gpt_oss":
@@ -90,7 +90,7 @@ def make_case(family: str, seed: int, folder: Path, sizes=as_they_are, lengths: 
 
 
 def causal_lm_of(model):
-    """The model itself, or what it is around."""
+    """Returns the model itself, or the causal language model that it contains."""
     return next(module for module in model.modules() if isinstance(module, PreTrainedModel))
 
 
@@ -99,17 +99,18 @@ def routers_of(model) -> list:
 
 
 def with_weights_in(model, dtype: torch.dtype):
-    """The model itself. Its buffers stay: from_pretrained() leaves the frequencies of RoPE in fp32, too, which model.to() would round."""
+    """Converts the weights and returns the model. Its buffers are not converted: from_pretrained() also leaves the frequencies of RoPE in fp32,
+    whereas model.to() would round them."""
     for parameter in model.parameters():
         parameter.data = parameter.data.to(dtype)
         parameter.grad = None
-    if model.experts_implementation:  # grouped products know no fp64
+    if model.experts_implementation:  # grouped products do not support fp64
         model.config._experts_implementation = "eager" if dtype == torch.float64 else model.experts_implementation
     return model
 
 
 def lengths_of_row(inputs: dict, row: int) -> list[int]:
-    """Of the documents in it, that of the rest included."""
+    """Returns the lengths of the documents in a row, including the one that the remaining positions form."""
     lengths = [n for n in inputs["documents"][row].tolist() if n > 0] if "documents" in inputs else []
     return lengths + [n for n in [inputs["ids"].shape[1] - sum(lengths)] if n > 0]
 
@@ -117,7 +118,7 @@ def lengths_of_row(inputs: dict, row: int) -> list[int]:
 def logits_by_document(model, inputs: dict) -> torch.Tensor:
     options = {"use_cache": False}
     if hasattr(causal_lm_of(model).config, "output_router_logits"):
-        options["output_router_logits"] = False  # it would compute the auxiliary loss of each document by itself
+        options["output_router_logits"] = False  # otherwise it would compute the auxiliary loss of each document separately
     if "documents" not in inputs:
         return model(inputs["ids"], **options).logits
     rows = []
@@ -128,20 +129,20 @@ def logits_by_document(model, inputs: dict) -> torch.Tensor:
 
 
 def save_fused(model, folder: Path):
-    """Writes the weights again as they are in memory. save_pretrained() splits a new model's experts."""
+    """Writes the weights again, with the layout that they have in memory. save_pretrained() splits a new model's experts."""
     shared = {name for name in model.state_dict() if name in (model._tied_weights_keys or {})} if model.config.tie_word_embeddings else set()
     save_file({name: value.contiguous() for name, value in model.state_dict().items() if name not in shared}, folder / "model.safetensors",
               metadata={"format": "pt"})
 
 
 def packed_tensors(values: dict) -> list[str]:
-    """Names of the weights of which a file has blocks and scales."""
+    """Returns the names of the weights for which a file has blocks and scales."""
     return [name.removesuffix("_blocks") for name in values if name.endswith("_blocks")]
 
 
 @torch.no_grad()
 def save_packed(model, folder: Path):
-    """Gives experts random MXFP4 numbers for weights, and writes them as OpenAI's files have them."""
+    """Sets the weights of experts to random MXFP4 numbers, and writes them in the layout of OpenAI's files."""
     values = load_file(folder / "model.safetensors")
     for name in [name for name in values if ".experts." in name and not name.endswith("_bias")]:
         experts, into, out = values.pop(name).shape
@@ -154,8 +155,9 @@ def save_packed(model, folder: Path):
 
 
 def by_file_name(name: str, value: torch.Tensor, names: set) -> dict:
-    """In memory the experts of a layer are two parameters; in files, which have these names, perhaps three tensors for each expert. Texts of
-    multimodal models have other names in files, and what is not text is not trained."""
+    """Returns a parameter's value under the names of a file, which has tensors of these `names`. In memory the experts of a layer are two
+    parameters; a file may have three tensors for each expert. The text parts of multimodal models have other names in files; the other parts are
+    not trained."""
     if any(each.startswith("language_model.") for each in names):
         is_text = name.startswith(("model.language_model.", "lm_head."))
         file_name = name.replace("model.language_model.", "language_model.model.").replace("lm_head.", "language_model.lm_head.")
@@ -174,7 +176,7 @@ def by_file_name(name: str, value: torch.Tensor, names: set) -> dict:
 
 
 class RouterLogits:
-    """The logits of each router, of all documents, in the forwards of transformers' model while this is entered."""
+    """Records the logits of each router, for all documents, in the forward passes of transformers' model inside a `with` block."""
 
     def __init__(self, model):
         self.logits = {router: [] for router in routers_of(model)}
@@ -196,7 +198,7 @@ class RouterLogits:
 
 
 def run(model, inputs: dict) -> dict:
-    """The logits and the losses, whose sum is trained, of causal_lm_of(model)."""
+    """Returns the logits and the losses of causal_lm_of(model). The sum of the losses is trained."""
     causal_lm = causal_lm_of(model)
     with RouterLogits(model) as routers:
         logits = logits_by_document(model, inputs).to(torch.float64 if causal_lm.dtype == torch.float64 else torch.float32)
@@ -211,7 +213,7 @@ def run(model, inputs: dict) -> dict:
 
 
 def values_of(model, inputs: dict, names: set) -> dict:
-    """What model_values writes, by transformers, for files with tensors of these names."""
+    """Computes, with transformers, the values that model_values writes for files with tensors of these names."""
     model.zero_grad()
     values = run(model, inputs)
     sum(value for name, value in values.items() if name != "logits").backward()
@@ -223,8 +225,8 @@ def values_of(model, inputs: dict, names: set) -> dict:
 
 
 class RouterMargin:
-    """The relative lead of the last chosen expert, in the forwards of transformers' model while this is entered: by router and token, and the
-    least of all."""
+    """Records the relative lead of the last chosen expert in the forward passes of transformers' model inside a `with` block: `leads` by router and
+    token, and the smallest of all in `least`."""
 
     def __init__(self, model):
         self.routers = routers_of(model)
@@ -273,8 +275,8 @@ def check_export(name: str, folder: Path) -> list[str]:
 
 
 def farthest(model, compute, exact: dict) -> dict:
-    """The largest distance of each parameter from fp64, of what compute() gives for the model in fp32 and of four models next to it whose weights differ in their
-    last bit: a single one may be right by chance."""
+    """Returns, for each parameter, the largest distance from fp64 of the results of compute() for the model in fp32 and for four models whose weights
+    differ from it in their last bit, because a single one may be right by chance."""
     generator = torch.Generator().manual_seed(1)
     weights = [parameter.detach().clone() for parameter in model.parameters()]
     found = {}
@@ -302,7 +304,7 @@ def check_case(name: str, folder: Path, model, inputs: dict) -> list[str]:
     worst = max((value, key) for key, value in distances(ours, expected).items())
     limit = FP32_LIMIT_OF_EXPERTS if margin.routers else FP32_LIMIT
     if not worst[0] <= limit:
-        # A model may amplify rounding more than that: then ours may be twice as far from fp64 as transformers' fp32 is.
+        # A model may amplify rounding more than that. Then our values may be twice as far from fp64 as those of transformers in fp32.
         exact = values_of(with_weights_in(model, torch.float64), inputs, names)
         theirs_fp32 = farthest(with_weights_in(model, torch.float32), lambda: values_of(model, inputs, names), exact)
         ours_fp32 = distances(ours, exact)

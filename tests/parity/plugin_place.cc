@@ -7,8 +7,8 @@ namespace rp::models {
 
 namespace {
 
-constexpr std::uint64_t kMemoryBytes = std::uint64_t{4}
-                                       << 30;  // the models are small; the rest stays free for other processes
+// The models are small. The rest remains free for other processes.
+constexpr std::uint64_t kMemoryBytes = std::uint64_t{4} << 30;
 
 class PluginPlace : public Place {
  public:

@@ -1,5 +1,6 @@
-// What `asynchronous` means: the gradients of a step are computed with the weights of the step before last, and nothing
-// else is different. Shown against a plain loop whose gradients wait in a queue before they are applied.
+// Tests what `asynchronous` means: the gradients of a step are computed with the weights of the
+// step before last, and nothing else is different. The pipeline is compared with a plain loop whose
+// gradients wait in a queue before they are applied.
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
@@ -38,18 +39,19 @@ std::vector<Examples> batches(int count) {
 }
 
 struct Trained {
-  std::vector<double> losses;    // of each round
-  std::vector<Weights> weights;  // after each step
+  std::vector<double> losses;    // by round
+  std::vector<Weights> weights;  // after each step, by step
 };
 
 // The plain loop
 
-// As a copy: how a matrix product rounds depends on where its operands begin in memory.
+// Returns a copy, because the rounding of a matrix product depends on where its operands begin in
+// memory.
 at::Tensor part_of(const at::Tensor& batch, int m) {
   return batch.tensor_split(kMicrobatches)[static_cast<std::size_t>(m)].clone();
 }
 
-// Adds the gradients of a batch at these weights; returns its loss.
+// Adds the gradients of a batch at these weights. Returns its loss.
 double add_gradients(const Weights& weights, const Examples& batch, Weights& gradients) {
   Weights leaves;
   for (std::size_t i = 0; i < weights.size(); ++i) {
@@ -69,7 +71,7 @@ double add_gradients(const Weights& weights, const Examples& batch, Weights& gra
   return total;
 }
 
-// Each step's gradients wait until `delay` more steps' are there before they are applied.
+// The gradients of each step are applied once those of `delay` later steps exist.
 Trained train_plainly(const Weights& initial, int rounds_per_step, int delay) {
   const std::vector<Examples> data = batches(kSteps * rounds_per_step);
   std::vector<reference::Parameter> parameters;
@@ -118,7 +120,7 @@ struct PipelineRun {
     return result;
   }
 
-  // `looks`: the weights are read after each step, and not only at the end.
+  // If `looks`, the weights are read after each step, not only at the end.
   Trained train(int rounds_per_step, bool asynchronous, bool looks) {
     Trained result;
     std::vector<RoundResult> rounds;

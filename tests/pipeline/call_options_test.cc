@@ -1,5 +1,5 @@
-// What a call may choose, where its effect is seen in a test of its own: how outputs are merged, whether random numbers
-// and gradients are the runtime's business.
+// Tests options of a call whose effects are seen in isolation: how outputs are merged, and whether
+// the runtime handles random numbers and gradients.
 #include <ATen/Parallel.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,8 @@
 namespace rp {
 namespace {
 
-// Two microbatches of 2 and 1 samples: features first, labels behind each other, a loss, a count, and nothing.
+// Two microbatches of 2 and 1 samples. Each has features with samples in dimension 1, labels, a
+// loss, a count, and an absent tensor.
 std::vector<Tensors> two_microbatches() {
   return {
       {at::arange(6).view({3, 2}), at::arange(2), at::scalar_tensor(1.0), at::scalar_tensor(5, at::kLong), {}},
@@ -76,7 +77,8 @@ struct NoiseRun {
     at::set_num_threads(1);
     session.start();
   }
-  // The loss of a first round with these options, after the program has seeded LibTorch's generator.
+  // Returns the loss of a first round with these options, after the program has seeded LibTorch's
+  // generator.
   double loss(std::uint64_t program_seed, const CallOptions& options) {
     torch::manual_seed(program_seed);
     return pipeline.forward_backward(at::arange(32, at::kFloat).view({8, 4}), at::ones({8, 4}), options).loss();

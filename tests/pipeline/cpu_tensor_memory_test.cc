@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int64_t kLarge = 1 << 20;
 
-// LibTorch's allocator is the process's: each test of this program that comes later has it, too, as a worker has.
+// LibTorch's allocator is global, so all later tests of this program use it, too, as a worker does.
 TEST(CpuTensorMemory, HasLargeTensorsAndLeavesSmallOnesToMalloc) {
   const at::Tensor before = at::ones({kLarge}, at::kByte);
   const std::shared_ptr<CpuMemory> memory = install_cpu_tensor_memory();

@@ -1,5 +1,5 @@
-// What a training loop may do besides forward_backward() and step(): evaluate, train through autograd, chain pipelines,
-// choose per call.
+// Tests what a training loop may do in addition to forward_backward() and step(): evaluate, train
+// through autograd, chain pipelines, and choose options per call.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ struct Block : torch::nn::Module {
   torch::nn::Linear linear;
 };
 
-// Noise in training only; counts its forwards in training.
+// Adds noise in training only, and counts its forwards in training.
 struct Training : torch::nn::Module {
   Training() : count(register_buffer("count", at::zeros({1}))) {}
   at::Tensor forward(at::Tensor x) {
@@ -40,7 +40,7 @@ struct Frozen : torch::nn::Module {
   torch::nn::Linear linear;
 };
 
-// Two tensors in, three out: one absent, one of integers.
+// Takes two tensors and returns three, of which one is absent and one contains integers.
 struct Several : torch::nn::Module {
   explicit Several(int size) : weight(register_parameter("weight", at::full({size}, 0.5))) {}
   Tensors forward(const Tensors& x) {
@@ -50,7 +50,7 @@ struct Several : torch::nn::Module {
   at::Tensor weight;
 };
 
-// A table whose rows are chosen by integers.
+// A table whose rows are selected by integers.
 struct Rows : torch::nn::Module {
   Rows(int num, int size) : table(register_module("table", torch::nn::Embedding(num, size))) {}
   at::Tensor forward(at::Tensor ids) { return table(ids); }
@@ -75,7 +75,7 @@ void expect_same(const std::vector<at::Tensor>& actual, const std::vector<at::Te
   for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(same_bits(actual[i], expected[i])) << "tensor " << i;
 }
 
-// A session of one worker with one pipeline of three blocks, started.
+// A started session of one worker with one pipeline of three blocks.
 struct OneWorkerRun {
   explicit OneWorkerRun(Model model = {layer<Block>(4), layer<Block>(4), layer<Block>(4)}, PipelineOptions options = {})
       : pipeline(session, std::move(model), {loss("mean square", mean_square), loss("sums", &OneWorkerRun::sums)},
@@ -117,7 +117,7 @@ TEST(Flows, AnEvaluationGivesTheOutputsAndLeavesTheTrainingsBitsAlone) {
         EXPECT_FALSE(outputs[0].requires_grad());
       }
       (void)run.pipeline.forward_backward(batch_of(step), batch_of(step + 50));
-      if (evaluates) (void)run.pipeline.forward_packed(batch_of(101));  // its weights wait for it
+      if (evaluates) (void)run.pipeline.forward_packed(batch_of(101));  // its upload must wait for these weights
       run.pipeline.step({.learning_rate = 0.05});
     }
     std::vector<at::Tensor> these = weights_of(run.pipeline), counts;
@@ -279,7 +279,8 @@ TEST(Flows, AForwardWithNothingToTrainHasNoBackward) {
   run.pipeline.synchronize();
 }
 
-// Uses only what comes with a positive first number: the other microbatches have no gradient of their input.
+// Uses only inputs whose first number is positive. The other microbatches have no gradient of their
+// input.
 struct Choosy : torch::nn::Module {
   Choosy() : weight(register_parameter("weight", at::ones({4}))) {}
   at::Tensor forward(at::Tensor x) { return x.flatten()[0].item<double>() > 0 ? x * weight : x.detach() + weight; }
@@ -290,7 +291,7 @@ TEST(Flows, AMicrobatchWithoutAnInputGradientGivesZeros) {
   OneWorkerRun run({layer<Choosy>(), layer<Block>(4)});
   const at::Tensor x = batch_of(1);
   x.abs_();
-  x.narrow(0, 3, 2).neg_();  // the second of three microbatches
+  x.narrow(0, 3, 2).neg_();  // in the second of three microbatches
   x.requires_grad_(true);
   torch::autograd::backward({run.pipeline.forward(x).at(0).sum()});
   EXPECT_EQ(x.grad().narrow(0, 3, 2).abs().sum().item<double>(), 0);
@@ -335,7 +336,7 @@ TEST(Flows, ABackwardOverOtherWeightsThatWereLoadedIsRefused) {
   OneWorkerRun run;
   run.pipeline.save_state(scratch.path() / "state", "");
   const at::Tensor output = run.pipeline.forward(batch_of(1)).at(0);
-  (void)run.pipeline.load_state(scratch.path() / "state");  // as many steps as before
+  (void)run.pipeline.load_state(scratch.path() / "state");  // as many steps as there were before
   EXPECT_THAT(error_of([&] { output.sum().backward(); }), testing::HasSubstr("before its last step() or load_state()"));
   (void)run.pipeline.forward_backward(batch_of(2), batch_of(52));
   run.pipeline.step(Sgd{});

@@ -1,5 +1,6 @@
-// A process that is killed inside a save in the background: what has a name is whole, and has the bytes of a run that
-// was not killed. In a program of its own, because it forks: LibTorch must not have begun anything before.
+// Kills processes inside a save in the background. A state that has its final name must be complete
+// and have the bytes of a run that was not killed. This is a program of its own because it forks,
+// and LibTorch must not have started anything before that.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -20,7 +21,7 @@ namespace fs = std::filesystem;
 
 constexpr int kNumSteps = 12;
 
-// `is_large`: files are written as those of models of a real size are.
+// If `is_large`, files are written as those of models of realistic size are.
 pid_t start_training(const fs::path& directory, bool in_background, bool is_large) {
   const pid_t pid = fork();
   if (pid != 0) return pid;
@@ -75,7 +76,8 @@ TEST(KilledSaves, LeaveOnlyWholeStates) {
   std::printf("%d runs killed, %d of them inside a save; %d states, all whole\n", num_runs, num_inside, num_states);
 }
 
-// There is somebody who removes what was written, also while it waits for its name; then the process ends.
+// A thread removes what was written, even while the state waits for its final name; then the
+// process ends.
 TEST(KilledSaves, AreRemovedByASecondInterrupt) {
   const ScratchDirectory output;
   const pid_t pid = fork();

@@ -67,7 +67,8 @@ class FailedDevice : public CpuTorchDevice {
   int num_begun = 0;
 };
 
-// An exception out of a destructor would end the process without a word of the layer.
+// An exception thrown by a destructor would end the process without any report of the layer's
+// failure.
 TEST(Stopwatch, OfADeviceThatHasFailedLetsTheLayersOwnErrorThrough) {
   FailedDevice device;
   std::int64_t times[2] = {};
@@ -92,7 +93,7 @@ class CountedDevice : public CpuTorchDevice {
   int num_outputs = 0;
 };
 
-// sin(x w): its backward needs x w, and x.
+// Computes sin(x w). Its backward needs x w and x.
 struct SineLayer : Layer {
   std::vector<NamedParameter> parameters() override { return {{"w", weight}}; }
   Tensors forward(const Tensors& inputs) override { return {at::sin(inputs.at(0) * weight)}; }
@@ -106,7 +107,7 @@ LayerSpec sine_layer() {
   return spec;
 }
 
-// One worker's stage of two such layers.
+// A stage of two such layers on one worker.
 struct TwoLayers {
   TwoLayers() {
     const ParameterRequest weight{.name = "w", .dtype = DType::kFloat32, .shape = {kElements}, .is_trained = true};

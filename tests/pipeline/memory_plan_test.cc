@@ -1,4 +1,4 @@
-// What a run plans to take of host memory, and what the kernel says it took.
+// Compares the host memory that a run plans to use with what the kernel reports as used.
 #include <gtest/gtest.h>
 
 #include "pipeline/memory_plan.h"
@@ -8,7 +8,7 @@
 namespace rp::test {
 namespace {
 
-constexpr int kSize = 1024;  // a million weights a block: a store of 50 MB, of which a piece of an arena is 2 %
+constexpr int kSize = 1024;  // a million weights per block: a store of 50 MB, of which an arena's piece is 2 %
 
 struct Block : torch::nn::Module {
   Block() : linear(register_module("linear", torch::nn::Linear(kSize, kSize))) {}
@@ -30,7 +30,7 @@ Model blocks(at::ScalarType dtype) {
   return model;
 }
 
-// How far a measured number is from the planned one, as a part of it.
+// The difference of a measured number from the planned one, as a fraction of the planned one.
 double difference(std::uint64_t measured, std::uint64_t planned) {
   return (static_cast<double>(measured) - static_cast<double>(planned)) / static_cast<double>(planned);
 }
@@ -83,7 +83,7 @@ TEST(WorkerMemoryUse, IsThatOfWorkersOnGpusTheLargestPurposeFirst) {
   gpu.peak_by_use[static_cast<std::size_t>(MemoryUse::kWeights)] = 200;
   gpu.peak_by_use[static_cast<std::size_t>(MemoryUse::kTensors)] = 500;
   const std::vector<WorkerMemoryUse> workers = worker_memory_of({DeviceMemoryPeaks{}, gpu});
-  ASSERT_EQ(workers.size(), 1U) << "worker 0 told of none";
+  ASSERT_EQ(workers.size(), 1U) << "worker 0 reported none";
   EXPECT_EQ(workers[0].worker, 1);
   EXPECT_EQ(workers[0].limit_bytes, 1000U);
   EXPECT_EQ(workers[0].peak_bytes, 600U);

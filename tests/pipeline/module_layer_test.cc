@@ -1,4 +1,4 @@
-// The user's own torch::nn modules as layers: random numbers, buffers, mistakes.
+// Tests torch::nn modules of the user as layers: random numbers, buffers, mistakes.
 #include "roundpipe/module.h"
 
 #include <ATen/Parallel.h>
@@ -47,7 +47,7 @@ struct AllFrozen : torch::nn::Module {
   at::Tensor weight;
 };
 
-// Decides at random which half of its input it passes on, and must not decide twice.
+// Decides at random which half of its input it passes on. A recompute must not decide again.
 struct Routing : torch::nn::Module {
   explicit Routing(bool remembers) : remembers(remembers), weight(register_parameter("weight", at::ones({4}))) {}
   at::Tensor forward(at::Tensor x) {
@@ -65,7 +65,7 @@ struct Routing : torch::nn::Module {
   at::Tensor weight;
 };
 
-// Gives no values where nothing reads them.
+// Computes no values if its outputs are not read.
 struct Sparing : torch::nn::Module {
   Sparing() : weight(register_parameter("weight", at::ones({4}))) {}
   at::Tensor forward(at::Tensor x) {
@@ -113,7 +113,7 @@ at::Tensor mean_square(at::Tensor output, at::Tensor label) { return (output - l
 
 struct Result {
   std::vector<double> losses;
-  std::vector<at::Tensor> masters;  // of trained parameters
+  std::vector<at::Tensor> masters;  // masters of the trained parameters
   std::vector<at::Tensor> workings;
   std::vector<at::Tensor> buffers;
 };
@@ -158,7 +158,8 @@ void expect_same(const Result& actual, const Result& expected) {
 constexpr std::array kPlansOfThree = {"forward 0-1 | fused 2 | backward 0-1", "forward 0 1 | fused 2 | backward 1 0",
                                       "forward 0 | fused 1-2 | backward 0"};
 
-// One plan keeps the forward's graph, the other recomputes it: equal weights only if both drew the same masks.
+// One plan keeps the forward's graph, the other recomputes it. Their weights are equal only if both
+// drew the same masks.
 TEST(ModuleLayer, DropoutDrawsTheSameInRecomputeAndInAnyPlan) {
   const Model model{layer<Noisy>(4), layer<Noisy>(4), layer<Noisy>(4)};
   const Result expected = train(model, "fused 0-2", 1);

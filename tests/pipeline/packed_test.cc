@@ -1,4 +1,4 @@
-// Llama in a pipeline: packed documents, fp16, and what a call is refused for.
+// Tests Llama in a pipeline: packed documents, fp16, and calls that are refused.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,7 +13,8 @@ namespace {
 
 constexpr std::int64_t kLength = 12;
 
-// Documents of one to twelve tokens, each with labels of its own; the last token of each is not trained.
+// Documents of one to twelve tokens with their labels. The last token of each document is not
+// trained.
 struct TestDocument {
   at::Tensor ids, labels;
 };
@@ -31,7 +32,7 @@ std::vector<std::vector<TestDocument>> documents_of(const std::vector<std::vecto
   return rows;
 }
 
-// `rows`: tensors of at most kLength elements each; filled up.
+// `rows` are tensors of at most kLength elements each, which are filled up with `filling`.
 at::Tensor rows_of(const std::vector<at::Tensor>& rows, std::int64_t filling) {
   const at::Tensor result = at::full({static_cast<std::int64_t>(rows.size()), kLength}, filling, at::kLong);
   for (std::size_t i = 0; i < rows.size(); ++i)
@@ -39,7 +40,7 @@ at::Tensor rows_of(const std::vector<at::Tensor>& rows, std::int64_t filling) {
   return result;
 }
 
-// The same round twice: several documents a row, and each in a row of its own.
+// The same round in two forms: several documents per row, and one document per row.
 struct TwoRounds {
   reference::Round packed, apart;
 };
@@ -92,15 +93,15 @@ TEST(PackedDocuments, TrainAsTheDocumentsApartDo) {
     apart.push_back(rounds.apart);
   }
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
-    // Borders between all layers: documents travel with the activations.
+    // The model is cut into several stages, so the documents travel with the activations.
     const TinySettings settings{
         .dtype = dtype, .options = {.num_microbatches = 3}, .plan = "forward 0-0 1-1 | fused 2-3 | backward 1-1 0-0"};
     const Trained ours = train(settings, packed), expected = train(settings, apart);
     for (std::size_t i = 0; i < packed.size(); ++i) {
       EXPECT_NEAR(ours.losses[i], expected.losses[i], (dtype == at::kFloat ? 2e-6 : 2e-3) * expected.losses[i]) << i;
     }
-    // AdamW moves each weight by about its rate whatever the gradient is: one whose sign is a matter of rounding
-    // differs.
+    // AdamW changes each weight by about the learning rate, however small the gradient is. A weight
+    // whose gradient's sign depends on rounding therefore differs.
     double difference = 0, moved = 0;
     for (std::size_t i = 0; i < ours.masters.size(); ++i) {
       difference += (ours.masters[i] - expected.masters[i]).abs().sum().item<double>();

@@ -1,4 +1,5 @@
-// Plans as a program sees them: for each kind of call, by hand and automatic, and the times that they are made of.
+// Tests plans as a program sees them: for each kind of call, written by hand and automatic, and the
+// times on which they are based.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -103,7 +104,7 @@ TEST(Plans, WithoutALossMayHaveNoFusedStage) {
 }
 
 TEST(Plans, ThatAreAutomaticKeepTheirLimits) {
-  Program run({.plan_limits = {.max_stage_bytes = 600}});  // two layers of 288 bytes
+  Program run({.plan_limits = {.max_stage_bytes = 600}});  // fits two layers of 288 bytes
   for (int step = 0; step < 3; ++step) (void)run.train();
   for (const PlanKind kind : {PlanKind::kFused, PlanKind::kTrain, PlanKind::kInfer}) {
     const std::string text = run.pipeline.plan_text(kind);

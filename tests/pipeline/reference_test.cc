@@ -1,4 +1,4 @@
-// The runtime against the reference loop: the same bits.
+// Compares the runtime with the reference loop: they must compute the same bits.
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
@@ -9,12 +9,12 @@ namespace {
 
 using models::same_bits;
 
-// Embedding, two decoder layers, head.
+// An embedding, two decoder layers, and a head.
 constexpr const char* kPlans[] = {"", "fused 0-3", "forward 0-1 2 | fused 3 | backward 2 1 0",
                                   "forward 0 1 | fused 2-3 | backward 0-1"};
 
 void expect_reference(const TinySettings& settings) {
-  at::set_num_threads(1);  // as many as the worker has: some sums depend on it
+  at::set_num_threads(1);  // as many threads as the worker has, because some sums depend on the number
   constexpr int kSteps = 4;
   const auto rounds = tiny_rounds(kSteps * settings.options.rounds_per_step);
   reference::Settings plain{.num_microbatches = settings.options.num_microbatches,

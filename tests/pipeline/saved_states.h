@@ -1,5 +1,5 @@
 // tests/pipeline/saved_states.h
-// Training that saves its state after each step, and the files of such states.
+// Trains and saves the state after each step, and reads the files of such states.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@
 namespace rp::test {
 
 inline constexpr std::array kStateFiles = {"state.json", "state.safetensors", "XXH128SUMS"};
-using StateContents = std::map<std::string, std::string>;  // by the file's name; a missing one is empty
+using StateContents = std::map<std::string, std::string>;  // by file name; a missing file is empty
 
 inline StateContents contents_of(const std::filesystem::path& state) {
   StateContents contents;
@@ -27,13 +27,13 @@ inline StateContents contents_of(const std::filesystem::path& state) {
   return contents;
 }
 
-// That of step k is called "state-k".
+// Returns the path of the state of step k, "state-k".
 inline std::filesystem::path state_path(const std::filesystem::path& directory, std::int64_t step) {
   return directory / ("state-" + std::to_string(step));
 }
 
-// Trains on all rounds and saves after each step: standing still, or beside the next step, whose rounds and update are
-// accepted before the state gets its name.
+// Trains on all rounds and saves the state after each step: either before training continues, or in
+// the background while the rounds and the update of the next step are accepted.
 inline void train_and_save(Pipeline& pipeline, const PipelineOptions& options,
                            const std::vector<reference::Round>& rounds, const std::filesystem::path& directory,
                            bool in_background) {

@@ -84,7 +84,7 @@ void write_contents(const std::filesystem::path& state, const StateContents& con
   for (const auto& [name, content] : contents) std::ofstream(state / name, std::ios::binary) << content;
 }
 
-// A number, string or truth of the text becomes another one.
+// Replaces one number, string or boolean in the text by another value.
 std::string with_another_value(const std::string& text, std::mt19937_64& random) {
   nlohmann::json object = nlohmann::json::parse(text);
   const nlohmann::json leaves = object.flatten();
@@ -103,8 +103,8 @@ std::string with_another_value(const std::string& text, std::mt19937_64& random)
   return object.dump(2) + "\n";
 }
 
-// Makes one random change to the files of a state; `other` are those of another state of the same run. Returns what it
-// did.
+// Makes one random change to the files of a state. `other` contains the files of another state of
+// the same run. Returns a description of the change.
 std::string edit(StateContents& contents, const StateContents& other, std::mt19937_64& random) {
   const std::string name = kStateFiles[random() % kStateFiles.size()];
   std::string& content = contents[name];

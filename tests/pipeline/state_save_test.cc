@@ -1,4 +1,5 @@
-// Pipeline::begin_save_state(): what is saved beside training is what would have been saved standing still.
+// Tests Pipeline::begin_save_state(): a state that is saved while training continues equals one
+// that is saved while nothing runs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,6 @@
 // tests/pipeline/tiny_run.h
-// Short training runs of a tiny Llama (tied, grouped queries) in this process, one worker as a thread.
+// Runs short trainings of a tiny Llama (tied weights, grouped queries) in this process, with one
+// worker as a thread.
 #pragma once
 
 #include <unistd.h>
@@ -17,7 +18,7 @@
 
 namespace rp::test {
 
-// A directory that goes with its test.
+// A directory that is removed at the end of its test.
 class ScratchDirectory {
  public:
   ScratchDirectory() {
@@ -33,7 +34,8 @@ class ScratchDirectory {
   std::filesystem::path path_;
 };
 
-// Seven sequences a round, which no number of microbatches but 1 and 7 divides; some tokens are not trained.
+// Rounds of seven sequences, which only 1 and 7 microbatches divide evenly; some tokens are not
+// trained.
 inline std::vector<reference::Round> tiny_rounds(int count) {
   at::manual_seed(5);
   std::vector<reference::Round> rounds;
@@ -50,14 +52,14 @@ struct TinySettings {
   at::ScalarType dtype = at::kFloat;
   PipelineOptions options;
   double max_grad_norm = 0;
-  std::string plan = {};  // "" = automatic
+  std::string plan = {};  // "": automatic
   bool prefetch = true;
   bool warm_up = false;
 };
 
 inline AdamW tiny_rule() { return {.learning_rate = 1e-3, .weight_decay = 0.1}; }
 
-// A session with its pipeline, started.
+// A started session with its pipeline.
 class TinyRun {
  public:
   explicit TinyRun(const TinySettings& settings) : settings_(settings) {
@@ -74,7 +76,7 @@ class TinyRun {
     session_->start();
   }
 
-  // Trains on rounds [first, end) and adds their losses.
+  // Trains on rounds [first, end) and appends their losses.
   void train(const std::vector<reference::Round>& rounds, std::size_t first, std::size_t end,
              std::vector<double>& losses) {
     std::vector<RoundResult> results;

@@ -1,4 +1,4 @@
-// What a step may do: rules, groups, functions of the user's, clipping, loss scaling.
+// Tests what a step may do: rules, groups, functions of the user, clipping, loss scaling.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -38,7 +38,7 @@ Model blocks(at::ScalarType dtype = at::kFloat) {
   return model;
 }
 
-// A session with such a pipeline, started.
+// A started session with such a pipeline.
 struct Program {
   explicit Program(PipelineOptions options, at::ScalarType dtype = at::kFloat)
       : session(0, nullptr),
@@ -65,7 +65,7 @@ struct Program {
   Pipeline pipeline;
 };
 
-// The same training without the library: whole batches, autograd, torch::optim.
+// The same training without the library: whole batches, autograd, and torch::optim.
 std::vector<at::Tensor> plain_training(
     const std::vector<at::Tensor>& start, int num_steps,
     const std::function<std::unique_ptr<torch::optim::Optimizer>(std::vector<at::Tensor>)>& make,
@@ -167,7 +167,8 @@ TEST(UpdateRules, ClipByValueAsTorchDoes) {
   expect_near(run.masters(), plain_training(start, 3, make, clip));
 }
 
-// A function that does what a rule of the library's does gives its bits, whatever the step is.
+// A function that computes the same as a rule of the library produces the same bits, whatever the
+// kind of step.
 TEST(FunctionSteps, GiveTheBitsOfTheSameRuleOfTheLibrary) {
   constexpr double kRate = 0.125;
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
@@ -230,7 +231,7 @@ TEST(FunctionSteps, MayHaveMastersOfAnotherDtype) {
           << "more than fp32 holds";
     }
   }
-  // The working weights themselves.
+  // The same for masters that are the working weights themselves.
   for (const bool asynchronous : {false, true}) {
     Program run({.asynchronous = asynchronous, .num_moments = 0, .optimizer_dtype = at::kBFloat16}, at::kBFloat16);
     const auto before = run.masters();
@@ -266,7 +267,8 @@ TEST(FunctionSteps, ThatThrowReachTheCaller) {
               testing::HasSubstr("gave parameter 1.linear.weight other memory"));
 }
 
-// Powers of two, no overflow: the scale must cancel to the last bit, wherever it enters and leaves.
+// The scales are powers of two and nothing overflows, so the scale must cancel exactly wherever it
+// is applied and removed.
 TEST(LossScales, CancelInFp32) {
   struct Trained {
     std::vector<at::Tensor> masters, input_gradients;
@@ -300,7 +302,7 @@ TEST(LossScales, CancelInFp32) {
     expect_same(scaled.input_gradients, plain.input_gradients);
     expect_same(scaled.masters, plain.masters);
     EXPECT_EQ(plain.scales, std::vector<double>(6, 1));
-    // One step later where weights are, too.
+    // With asynchronous steps, scales change one step later, as weights do.
     EXPECT_EQ(scaled.scales, asynchronous ? (std::vector<double>{1024, 1024, 1024, 2048, 2048, 4096})
                                           : (std::vector<double>{1024, 1024, 2048, 2048, 4096, 4096}));
   }

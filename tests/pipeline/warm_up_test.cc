@@ -1,5 +1,5 @@
-// Each kind of layer runs once, forward and backward, before the first task; here on the processor, where nobody needs
-// it.
+// Tests that each kind of layer runs once, forward and backward, before the first task. The tests
+// use the processor, which would not need a warm-up.
 #include "pipeline/torch_worker/warm_up.h"
 
 #include <gmock/gmock.h>
@@ -19,13 +19,13 @@ namespace {
 
 using models::same_bits;
 
-// What ran, in order. Of the worker's thread; read when it has ended.
+// The calls in their order. Written by the worker's thread, and read when it has ended.
 std::vector<std::string>& calls() {
   static std::vector<std::string> list;
   return list;
 }
 
-// A layer that notes its calls, forward and backward.
+// A layer that records its calls, forward and backward.
 struct Noted : torch::nn::Module {
   explicit Noted(const char* name, bool is_trained = true)
       : name(name),
@@ -104,7 +104,8 @@ TEST(WarmUp, RunsEachKindOfLayerOnceForwardAndBackwardBeforeAllElse) {
   const Result warm = train(model, true);
   EXPECT_GT(warm.warm_up_seconds, 0);
   expect_same(cold, warm);
-  // The first layer gives no gradient on, so it is of another kind than the second, whatever its name.
+  // The first layer passes no gradient on, so it is of another kind than the second, whatever its
+  // name is.
   std::vector<std::string> expected = {"a",          "a with graph", "a backward", "b",         "b with graph",
                                        "b backward", "c with graph", "loss",       "c backward"};
   expected.insert(expected.end(), cold_calls.begin(), cold_calls.end());
@@ -147,7 +148,8 @@ TEST(WarmUp, SaysWhichLayerDoesNotRunOnTheExample) {
               testing::HasSubstr("the loss does not run on the model's example"));
 }
 
-// Tied weights, grouped queries, a loss in chunks: and the example that load() gives.
+// A model with tied weights, grouped queries and a loss in chunks, and the example that load()
+// returns.
 TEST(WarmUp, LeavesTheBitsOfAModelAsTheyAre) {
   const auto rounds = tiny_rounds(2);
   std::vector<std::vector<double>> losses(2);

@@ -160,7 +160,7 @@ TEST(CompareCommand, OneGpuIsDrawnToo) {
   (void)read_page(timeline_html(page));
 }
 
-// What each schedule may have alone, all of them may not.
+// Each schedule alone is below the limit, all of them together are not.
 TEST(CompareCommand, APageOfTooManyTasksTogetherIsRefused) {
   json input = workload_json(golden_workload(64, {1, 2}, {1, 1}, 0.5));
   input["microbatches"] = input["round_microbatches"] = 8192;

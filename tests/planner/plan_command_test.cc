@@ -80,7 +80,7 @@ TEST(PlanCommand, DrawsTwoStepsWithTheirCopies) {
   EXPECT_NE(html.find("weights of layer"), std::string::npos);
 }
 
-// What lies in a GPU's memory at once is less than the buffers, which are reserved for the largest stage.
+// The memory in use at any time is less than the buffers, which are reserved for the largest stage.
 TEST(PlanCommand, MemoryOverTimeIsWithinWhatThePlanReserves) {
   for (const std::string& preset : preset_names()) {
     for (const bool lora : {false, true}) {
@@ -101,7 +101,8 @@ TEST(PlanCommand, MemoryOverTimeIsWithinWhatThePlanReserves) {
       std::uint64_t peak = 0;
       for (int gpu = 0; gpu < 2; ++gpu) peak = std::max(peak, prediction.run.peak_of(gpu)->bytes.total());
       EXPECT_LE(peak, prediction.gpu.total());
-      // No less than each stage needs while it computes, without the next one's weights and the last one's gradients.
+      // At least what each stage needs while it computes, without the next stage's weights and the
+      // previous stage's gradients.
       const std::vector<LayerCost> costs = costs_of(setup, 2);
       const auto expect_room = [&](LayerRange layers, StageKind kind) {
         const GpuMemory stage = stage_memory(costs, layers, kind, RecomputeGrain::kStage);
@@ -155,7 +156,7 @@ TEST(PlanCommand, WhatTakesTooLongToSimulateIsRefusedWithTheLimit) {
   setup.num_gpus = 9;
   expect_error(ExitCode::kUsage, {"1024 layers is planned for at most 8 GPUs, not 9"},
                [&] { (void)predict_run(setup, Effort::kFast); });
-  // Proposed are steps that are admitted, whatever the batch.
+  // The proposed split of the step is within the limit for any batch.
   const PlanAnswer answer = asked({.model = "smollm2-135m", .num_gpus = 2, .batch = 4096});
   ASSERT_TRUE(answer.asked.prediction.has_value()) << answer.asked.problem;
   EXPECT_LE(answer.asked.prediction->round_microbatches * answer.asked.prediction->rounds_per_step, 1024);
@@ -186,7 +187,8 @@ TEST(PlanCommand, LoraNeedsLessMemoryAndLessTime) {
 }
 
 TEST(PlanCommand, RecomputesByLayerWhereThatIsFaster) {
-  // Experts: weights of a layer take long to upload, and many of them as much memory as its activations.
+  // With experts, the weights of a layer take long to upload, and the weights of several layers
+  // need as much memory as the activations of one.
   ModelQuestion question{
       .model = "qwen3-30b-a3b", .num_gpus = 4, .asynchronous = true, .round_microbatches = 8, .rounds_per_step = 1};
   const PlanAnswer chosen = asked(question);
@@ -237,7 +239,7 @@ TEST(PlanCommand, RecomputesByStageWhereTheHostHoldsTooMuchAlready) {
   EXPECT_EQ(answer.asked.prediction->recompute, RecomputeGrain::kStage);
 }
 
-// A plan with stages of four layers, and how long sequences may be.
+// Returns the longest sequence for a plan with stages of four layers.
 std::int64_t longest_in_stages_of_four(RecomputeGrain recompute) {
   TrainingSetup setup{.model = preset_config("qwen3-1.7b"), .gpu = gpu_profile("rtx4090").profile};
   Plan plan;

@@ -8,7 +8,7 @@
 namespace rp::test {
 namespace {
 
-// The single-GPU column calibrates the profile; the others are predicted.
+// The profile is calibrated by the single-GPU column; the other columns are predicted.
 TEST(PublishedScaling, IsPredictedBetterThanByAStraightLine) {
   double predicted = 0, line = 0, of_one_gpu = 0;
   int cells = 0;
@@ -57,7 +57,7 @@ TEST(PublishedRuns, ThoseWithExpertsAreSlowerThanPredictedAndTheTextSaysBy) {
   }
 }
 
-// Our kernels pass over memory less often, and our plans are searched for.
+// Our kernels pass over memory less often, and our plans come from a search.
 TEST(PublishedRuns, OursIsPredictedFasterOnOneGpuWhereNothingElseDiffers) {
   for (const PublishedRun& run : published_runs()) {
     if (run.num_gpus > 1 || run.has_experts) continue;

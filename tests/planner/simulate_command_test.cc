@@ -50,7 +50,7 @@ TEST(SimulateCommand, PlansWhatIsNotGivenAndPrintsIt) {
   EXPECT_LT(result.asynchronous->bubble, result.synchronous.bubble);
   const json printed = json::parse(simulation_json(result));
   EXPECT_GE(printed["makespan_ms"].get<double>(), printed["lower_bound_ms"].get<double>());
-  // The plan is printed so that it can be given.
+  // The printed plan can be used as input.
   json input = workload_json(golden.workload);
   input.update(printed["plan"]);
   EXPECT_NEAR(simulated(input, std::nullopt).synchronous.step_ms, result.synchronous.step_ms, 1e-6);
@@ -89,10 +89,11 @@ TEST(SimulateCommand, GivesThePeakOfMemoryWhereLayersSayWhatTheyNeed) {
   const json memory =
       with_memory(input, {{"weights_mib", 100}, {"upload_mib", 12.5}, {"activation_mib", 2}, {"saved_mib", 30}});
 
-  // 3 layers: 300, their inputs of all 16 microbatches, and the backward of one layer.
+  // 3 layers: weights 300, their inputs for all 16 microbatches, and what the backward of one layer
+  // needs.
   const json gpipe = json::parse(simulation_json(simulated(memory, BoundSchedule::kGPipe)));
   EXPECT_EQ(gpipe["peak_memory_mib"][0], 300 + 16 * 3 * 2 + 30);
-  // 2 layers and the head, whose 30 each microbatch keeps.
+  // 2 layers and the head, whose 30 are kept for each microbatch.
   EXPECT_EQ(gpipe["peak_memory_mib"][7], 300 + 16 * (3 * 2 + 30));
   EXPECT_FALSE(gpipe.contains("host_peak_mib"));
   const json one_f_one_b = json::parse(simulation_json(simulated(memory, BoundSchedule::k1F1B)));
@@ -110,7 +111,8 @@ TEST(SimulateCommand, GivesThePeakOfMemoryWhereLayersSayWhatTheyNeed) {
       EXPECT_LE(gpu.get<double>(), 2 * 7 * 12.5 + 4 * 2 + 4 * 2 + 3 * 30);
     }
   }
-  // Boundaries of two microbatch rounds at once at most, or of all that is in flight asynchronously.
+  // The boundaries of at most two rounds of microbatches at a time, or of all that is in flight
+  // asynchronously.
   EXPECT_GT(round["host_peak_mib"].get<double>(), 8 * 2 * 9.0);
   EXPECT_GE(round["async_host_peak_mib"].get<double>(), round["host_peak_mib"].get<double>());
   const std::string text = simulation_text(result);

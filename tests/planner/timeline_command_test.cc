@@ -15,7 +15,7 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 
-// Times in ms; the trace has microseconds, from 5000 s on.
+// Times are in ms; the trace contains microseconds and begins at 5000 s.
 json event(const char* category, int pid, int tid, double start, double end, const json& args = json::object()) {
   return {{"ph", "X"},
           {"name", category},
@@ -48,8 +48,8 @@ json small_trace() {
   events.push_back(compute(0, 20, 40, "forward", 1, 1));  // not in the order of time
   events.push_back(compute(0, 0, 20, "forward", 1, 0));
   events.push_back(compute(0, 80, 100, "backward", 2, 0));
-  events.push_back(event("wait", 1, 5, 30, 70));  // 10 of them are hidden, 30 exposed
-  events.push_back(event("wait", 1, 6, 60, 75));  // 5 more
+  events.push_back(event("wait", 1, 5, 30, 70));  // 10 ms of it are hidden, 30 ms exposed
+  events.push_back(event("wait", 1, 6, 60, 75));  // 5 ms more are exposed
   events.push_back(event("upload", 1, 2, 0, 2, {{"slot", 7}, {"bytes", 2048}, {"microbatch", 0}}));
   events.push_back(event("upload", 1, 3, 5, 15, {{"slot", 8}, {"bytes", 4096}, {"microbatch", -1}}));
   events.push_back(event("download", 1, 4, 41, 45, {{"slot", 7}, {"bytes", 512}, {"microbatch", 1}}));

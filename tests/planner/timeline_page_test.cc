@@ -144,7 +144,7 @@ TEST(TimelinePage, MemoryIsAStripWithItsPeakBesideIt) {
   EXPECT_EQ(content.elements.at("path"), 1);
   for (const char* part : {"GPU 0 memory", "peak 3.00 GiB", "the strip", "memory in use"})
     EXPECT_THAT(content.text, HasSubstr(part));
-  // A quarter of 30 pixels, then three quarters; 100 ms are 99 % of the width.
+  // A quarter of 30 pixels, then three quarters. 100 ms are 99 % of the width.
   EXPECT_THAT(html, HasSubstr("d=\"M0 30H0V22.5H49505V7.5H99010V30Z\""));
   EXPECT_GT(html.size(), without);
   page.sections[0].strips[0].full = 0;

@@ -1,5 +1,5 @@
 // tests/planner/well_formed.h
-// Reads a page as strictly as an XML parser does, and counts what it has.
+// Reads a page as strictly as an XML parser does, and counts its elements.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,11 +13,11 @@ namespace rp::test {
 
 struct PageContent {
   std::map<std::string, int> elements;  // by name
-  std::map<std::string, int> classes;   // by the first class of rect: "F"
-  std::string text;                     // outside of style and script, titles too
+  std::map<std::string, int> classes;   // by the first class of each rect, such as "F"
+  std::string text;                     // outside of style and script; includes titles
 };
 
-// Fails the test where tags do not match, an attribute is not quoted, or a character is not escaped.
+// Fails the test if tags do not match, an attribute is not quoted, or a character is not escaped.
 inline PageContent read_page(std::string_view page) {
   PageContent content;
   constexpr std::string_view kDoctype = "<!DOCTYPE html>\n";

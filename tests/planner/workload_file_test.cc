@@ -75,7 +75,7 @@ TEST(WorkloadFile, StagesMayBeTheTextThatIsPrinted) {
   expect_refusal({"\"stages\" is '2000000000x2'"}, [&] { (void)read_json(input); });
 }
 
-// Beyond, a command took more than 11 GB, or minutes.
+// Larger steps took more than 11 GB, or minutes.
 TEST(WorkloadFile, AStepThatTakesTooLongToSimulateIsRefusedWithTheLimit) {
   json input = small();
   input["gpus"] = 257;

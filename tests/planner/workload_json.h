@@ -1,5 +1,5 @@
 // tests/planner/workload_json.h
-// Files for `rp-plan simulate`.
+// Makes workload files for `rp-plan simulate`.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -25,7 +25,7 @@ inline nlohmann::json workload_json(const Workload& workload) {
           {"head", work_json(workload.head)}};
 }
 
-// Each layer and the head with these figures besides.
+// Adds these figures to each layer and to the head.
 inline nlohmann::json with_memory(nlohmann::json input, const nlohmann::json& figures) {
   for (nlohmann::json& layer : input["layers"]) layer.update(figures);
   input["head"].update(figures);

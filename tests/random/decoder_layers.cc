@@ -28,7 +28,7 @@ class DecoderOnX : public Layer {
       inputs.push_back(list[kIds].narrow(1, 0, 1).remainder(list[kIds].size(1)));
     const Tensors outputs = layer_->forward(inputs);
     result[kX] = outputs[0];
-    // The auxiliary loss of a router goes into x, and so does its gradient.
+    // Adds the auxiliary loss of a router to x, so that it has a gradient.
     if (outputs.size() == 4)
       result[kX] = result[kX] + models::report_of({outputs[2], outputs[3]}).auxiliary_loss.to(outputs[0].scalar_type());
     return result;
@@ -83,7 +83,7 @@ MlpConfig draw_mlp(Draw& draw) {
 
 ModelConfig draw_config(Draw& draw, std::int64_t hidden) {
   DecoderLayerConfig layer{.attention = draw_attention(draw), .mlp = draw_mlp(draw)};
-  const int norms = draw.between(0, 2);  // before, before and behind, behind
+  const int norms = draw.between(0, 2);  // 0: before the parts; 1: before and behind; 2: behind
   if (norms > 0) {
     layer.attention_post_norm = "attention_post_norm";
     layer.mlp_post_norm = "mlp_post_norm";
@@ -112,7 +112,8 @@ TrainedParts draw_parts(Draw& draw, bool has_experts) {
   return parts;
 }
 
-// Whatever pairs begin with in a training run, here they have values, so that all gradients do.
+// Fills all parameters with random values, including LoRA pairs, whatever these begin with in a
+// training run, so that all gradients have values.
 void fill(const std::string& parameter, NormKind norm, Draw& draw, const at::Tensor& value) {
   const at::Tensor normal = draw.normal(value.sizes());
   if (parameter.ends_with("lora_magnitude_vector")) {

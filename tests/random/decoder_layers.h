@@ -1,6 +1,7 @@
 // tests/random/decoder_layers.h
-// Draws decoder layers of rp::models as layers of random models: attention, MLPs and mixtures of experts of every kind
-// that a ModelConfig can say, trained, frozen, or frozen with pairs of LoRA.
+// Draws decoder layers of rp::models as layers of random models: attention, MLPs and mixtures of
+// experts of every kind that a ModelConfig can describe; trained, frozen, or frozen with LoRA
+// pairs.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +20,13 @@ struct DecoderSettings {
 
 struct DrawnDecoderLayer {
   LayerSpec spec{};
-  std::string text{};          // what was drawn
-  bool draws_numbers = false;  // it has dropout
+  std::string text{};          // describes what was drawn
+  bool draws_numbers = false;  // true if it has dropout
 };
 
-// A layer that changes x, which is a sequence, and passes on the rest. Where there are ids, the first of a row says how
-// many tokens its first document has; the others are the second document.
+// Draws a layer that changes x, which is a sequence, and passes the rest on. If there are ids, the
+// first id of a row determines how many tokens its first document has; the others are the second
+// document.
 [[nodiscard]] DrawnDecoderLayer draw_decoder_layer(Draw& draw, const DecoderSettings& settings);
 
 }  // namespace rp::test

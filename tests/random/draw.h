@@ -1,5 +1,5 @@
 // tests/random/draw.h
-// Random choices that are a function of the seed alone, on every machine.
+// Makes random choices that depend only on the seed, on every machine.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -16,7 +16,7 @@ class Draw {
   explicit Draw(std::uint64_t seed) : random_(seed) {}
 
   std::uint64_t seed() { return random_(); }
-  // Both included.
+  // Returns a number from `low` to `high`, both included.
   int between(int low, int high) {
     return low + static_cast<int>(random_() % static_cast<std::uint64_t>(high - low + 1));
   }

@@ -1,13 +1,16 @@
 // tests/random/random_layers.h
-// The kinds of layers that random models are made of: torch::nn modules as users write them. Those of rp::models:
-// decoder_layers.h.
+// The kinds of layers of which random models are made, as torch::nn modules like those that users
+// write. Layers of rp::models: see decoder_layers.h.
 //
-// What crosses a border between two of them is a list: [x], or [x, skip, ids, aux], of which any but x may be absent.
-//   x     the main tensor: features [B, W], a sequence [B, T, W] or an image [B, W, H, H]; W is its width
-//   skip  a residual stream, of x's shape
-//   ids   integers: [B], or [B, T] beside a sequence
-//   aux   one number for each row: [B]
-// A row's result never depends on other rows, but for those that are marked BATCH.
+// A list crosses the border between two layers: [x], or [x, skip, ids, aux], of which any but x may
+// be absent.
+// - x: the main tensor: features [B, W], a sequence [B, T, W] or an image [B, W, H, H]; W is its
+//   width
+// - skip: a residual stream with the shape of x
+// - ids: integers: [B], or [B, T] if x is a sequence
+// - aux: one number for each row: [B]
+//
+// The result of a row never depends on other rows, except in layers that are marked BATCH.
 #pragma once
 
 #include <torch/torch.h>
@@ -27,10 +30,10 @@ namespace rp::test {
 enum : std::size_t { kX, kSkip, kIds, kAux, kListSize };
 
 enum class Activation { kTanh, kGelu, kSilu, kRelu, kNone };
-enum class Freeze { kNone, kFirst, kAll };  // kFirst: the layer's first parameter
+enum class Freeze { kNone, kFirst, kAll };  // kFirst: only the layer's first parameter
 
 struct LayerSettings {
-  std::uint64_t seed = 0;  // of the initial weights
+  std::uint64_t seed = 0;  // for the initial weights
   Freeze freeze = Freeze::kNone;
 };
 
@@ -45,7 +48,8 @@ inline at::Tensor activate(const at::Tensor& x, Activation activation) {
   return x;
 }
 
-// The number or vector `v` of each row, or each channel, made to fit x.
+// Return `v`, which has a number for each row or each channel, in a shape that can be combined with
+// x.
 inline at::Tensor along_rows(const at::Tensor& v, const at::Tensor& x) {
   std::vector<std::int64_t> sizes(static_cast<std::size_t>(x.dim()), 1);
   sizes[0] = x.size(0);
@@ -55,7 +59,7 @@ inline at::Tensor along_width(const at::Tensor& v, const at::Tensor& x) {
   return x.dim() == 4 ? v.reshape({1, v.size(0), 1, 1}) : v;
 }
 
-// A layer with weights of its own seed.
+// A layer whose weights have a seed of their own.
 struct SeededModule : torch::nn::Module {
   explicit SeededModule(const LayerSettings& settings) : freeze(settings.freeze), draw(settings.seed) {}
 
@@ -68,7 +72,7 @@ struct SeededModule : torch::nn::Module {
   Draw draw;
 };
 
-// A layer that changes x and passes on the rest.
+// A layer that changes x and passes the rest on.
 struct OnX : SeededModule {
   using SeededModule::SeededModule;
   virtual at::Tensor apply(const at::Tensor& x) = 0;
@@ -111,7 +115,8 @@ struct Convolution : OnX {
   bool residual;
 };
 
-// Layer norm; of an image over all of it, as a group norm of one group. Gives no values where nothing reads them.
+// Layer norm. An image is normalised as a whole, by a group norm with one group. Returns NaN if no
+// layer reads its outputs.
 struct Norm : OnX {
   Norm(LayerSettings settings, std::int64_t width)
       : OnX(settings), w(weight("weight", {width}, 0.1, 1)), b(weight("bias", {width}, 0.1)) {}
@@ -123,7 +128,7 @@ struct Norm : OnX {
   at::Tensor w, b;
 };
 
-// BATCH. `affine`: with parameters.
+// BATCH. `affine`: has parameters.
 struct BatchNorm : OnX {
   BatchNorm(LayerSettings settings, std::int64_t width, bool affine)
       : OnX(settings),
@@ -141,7 +146,7 @@ struct BatchNorm : OnX {
   at::Tensor mean, variance, count, w, b;
 };
 
-// BATCH: subtracts the mean of the microbatches before this one.
+// BATCH. Subtracts the mean of the microbatches before this one.
 struct RunningMean : OnX {
   RunningMean(LayerSettings settings, std::int64_t width)
       : OnX(settings), mean(register_buffer("mean", at::zeros({width}))), w(weight("weight", {width}, 0.1, 1)) {}
@@ -168,7 +173,7 @@ struct Activate : OnX {
   Activation activation;
 };
 
-// Outputs that do not lie densely in memory, whose gradients come with strides of zero.
+// Returns outputs that are not dense in memory, and whose gradients come with strides of zero.
 struct Centered : OnX {
   Centered() : OnX({}) {}
   at::Tensor apply(const at::Tensor& x) override {
@@ -177,14 +182,15 @@ struct Centered : OnX {
   }
 };
 
-// No gradient goes below it.
+// Lets no gradient pass to the layers below.
 struct Wall : OnX {
   explicit Wall(LayerSettings settings, std::int64_t width) : OnX(settings), w(weight("weight", {width}, 0.1, 1)) {}
   at::Tensor apply(const at::Tensor& x) override { return x.detach() * along_width(w, x); }
   at::Tensor w;
 };
 
-// A mixture of experts, which saves its routing for the recompute and says so if that is another one.
+// A mixture of experts that saves its routing for the recompute and throws if it is given another
+// routing there.
 struct Experts : OnX {
   Experts(LayerSettings settings, std::int64_t width, std::int64_t num)
       : OnX(settings),
@@ -212,7 +218,7 @@ struct Experts : OnX {
   at::Tensor gate, w;
 };
 
-// Mean over what is not row or width.
+// Computes the mean over all dimensions except row and width.
 struct Pool : OnX {
   Pool() : OnX({}) {}
   at::Tensor apply(const at::Tensor& x) override { return x.dim() == 4 ? x.mean({2, 3}) : x.mean(1); }
@@ -223,7 +229,7 @@ struct Flatten : OnX {
   at::Tensor apply(const at::Tensor& x) override { return x.flatten(1); }
 };
 
-// The front of a model whose input is integers: ids [B, T] come in x's place.
+// The first layer of a model whose input is integers: x is ids [B, T].
 struct Embedding : SeededModule {
   Embedding(LayerSettings settings, std::int64_t num, std::int64_t width, bool keeps)
       : SeededModule(settings), table(weight("weight", {num, width}, 1)), keeps_ids(keeps) {}
@@ -237,7 +243,7 @@ struct Embedding : SeededModule {
   bool keeps_ids;
 };
 
-// Adds a row of a table for each id; the next one gets other ids.
+// Adds a row of a table for each id. The next such layer gets other ids.
 struct Lookup : SeededModule {
   Lookup(LayerSettings settings, std::int64_t num, std::int64_t width)
       : SeededModule(settings), table(weight("table", {num, width}, 0.5)) {}
@@ -252,7 +258,7 @@ struct Lookup : SeededModule {
   at::Tensor table;
 };
 
-// The residual stream: begins as x itself, goes beside it, and ends in x or nowhere.
+// The residual stream: begins as a copy of x, runs parallel to x, and is added to x or dropped.
 struct OpenSkip : SeededModule {
   OpenSkip() : SeededModule({}) {}
   Tensors forward(const Tensors& list) {
@@ -284,7 +290,7 @@ struct CloseSkip : SeededModule {
   bool dropped;
 };
 
-// A number for each row on its way beside x; used, or dropped.
+// A number for each row that is passed along with x; used, or dropped.
 struct OpenAux : SeededModule {
   OpenAux(LayerSettings settings, std::int64_t width) : SeededModule(settings), w(weight("weight", {width}, 0.3)) {}
   Tensors forward(const Tensors& list) {

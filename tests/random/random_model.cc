@@ -14,11 +14,12 @@ namespace rp::test {
 
 namespace {
 
-// Models up to this seed have no decoder layers: they are those of docs/design/reference-loop.md, whose gradients are
-// known.
+// Models up to this seed have no decoder layers: they are the models of
+// docs/design/reference-loop.md, whose gradients are known.
 constexpr std::uint64_t kLastWithoutDecoders = 520;
 
-// The losses of all models. Arguments: label [B, ...] as the last x, class [B] or [B, T], divisor.
+// The losses of all models. Arguments: label [B, ...] with the sizes of the last x, class [B] or
+// [B, T], divisor.
 
 at::Tensor square(const Tensors& outputs, const Tensors& arguments) {
   return (outputs[kX] - arguments[0]).square().sum() / arguments[2];
@@ -26,14 +27,15 @@ at::Tensor square(const Tensors& outputs, const Tensors& arguments) {
 
 Tensors square_loss(const Tensors& outputs, const Tensors& arguments) { return {square(outputs, arguments)}; }
 
-// The channels, or the last dimension, are the classes.
+// The classes are the channels of an image, or the last dimension.
 Tensors class_loss(const Tensors& outputs, const Tensors& arguments) {
   const at::Tensor x = outputs[kX].dim() == 4 ? outputs[kX].mean({2, 3}) : outputs[kX];
   const at::Tensor log_probabilities = at::log_softmax(x.reshape({-1, x.size(-1)}), -1);
   return {at::nll_loss(log_probabilities, arguments[1].flatten(), {}, at::Reduction::Sum) / arguments[2]};
 }
 
-// Several numbers, one of them without a gradient, from all that the last layer gives.
+// Returns several numbers, one of them without a gradient, computed from all outputs of the last
+// layer.
 Tensors several_losses(const Tensors& outputs, const Tensors& arguments) {
   Tensors numbers = {square(outputs, arguments), (outputs[kX].detach() > 0).sum().to(at::kDouble)};
   for (std::size_t i = 1; i < outputs.size(); ++i) {
@@ -56,10 +58,10 @@ std::string sizes_text(const std::vector<std::int64_t>& sizes) {
 
 }  // namespace
 
-// Adds layers one by one, and knows what crosses the border behind the last one.
+// Adds layers one by one and tracks what crosses the border behind the last one.
 class ModelBuilder {
  public:
-  // `has_decoders`: half of the layers on x are decoder layers.
+  // `has_decoders`: true if half of the layers on x are decoder layers.
   ModelBuilder(RandomModel& result, Draw& draw, bool has_decoders)
       : r_(result), draw_(draw), has_decoders_(has_decoders) {}
 
@@ -236,11 +238,11 @@ class ModelBuilder {
   RandomModel& r_;
   Draw& draw_;
   const bool has_decoders_;
-  std::vector<std::int64_t> sizes_;  // of x behind the last layer, without rows
+  std::vector<std::int64_t> sizes_;  // sizes of x behind the last layer, without rows
   bool has_skip_ = false;
   bool has_ids_ = false;
   bool has_aux_ = false;
-  bool freezes_ = false;  // the next layer
+  bool freezes_ = false;  // whether the next layer is frozen
 };
 
 RandomModel::RandomModel(std::uint64_t model_seed) : seed(model_seed) {

@@ -1,5 +1,5 @@
 // tests/random/random_model.h
-// A model, its settings and what is done with it, all drawn from one seed.
+// Draws a model, its settings and the calls that are made of it from one seed.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,12 @@
 
 namespace rp::test {
 
-// What is asked of the pipeline, in order.
+// One call of the pipeline.
 struct RandomCall {
   enum class Kind {
     kForwardBackward,
-    kOutside,  // forward(), the loss on the merged outputs in the coordinator, backward() from there
-    kDropped,  // forward() of a training round without a backward
+    kOutside,  // forward(), the loss on the merged outputs in the coordinator, and backward() from there
+    kDropped,  // forward() of a training round, without a backward pass
     kEvaluate,
     kStep,
   };
@@ -24,37 +24,38 @@ struct RandomCall {
   std::vector<at::Tensor> arguments{};
   int loss = 0;
   int num_microbatches = 0;
-  bool input_gradients = false;  // of kOutside: of all inputs of floating point
-  CallOptions options{};         // which say the same, and what changes no bit
-  AdamW rule{};                  // of kStep
+  bool input_gradients = false;  // for kOutside: of all floating-point inputs
+  CallOptions options{};         // the same choices as the fields above, and options that change no bit
+  AdamW rule{};                  // for kStep
   double max_grad_norm = 0;
 };
 
 struct RandomModel {
-  // REQUIRES: the same in every process.
+  // REQUIRES: every process uses the same seed.
   explicit RandomModel(std::uint64_t seed);
 
   std::uint64_t seed;
   Model model;
   std::vector<Loss> losses;
   PipelineOptions options;
-  bool is_by_row = true;  // no row's result depends on other rows, or on random numbers: neither BatchNorm nor dropout
-  bool computes_in_fp64 = true;  // decoder layers do not
+  bool is_by_row = true;         // no row depends on other rows or random numbers: no BatchNorm, no dropout
+  bool computes_in_fp64 = true;  // false if there are decoder layers
   std::string description;
 
-  // Whole steps. The first one neither clips nor remembers (beta1 is 0), so that moment1 is its gradient then.
+  // Draws the calls of whole steps. The first step does not clip and has beta1 = 0, so that moment1
+  // is its gradient afterwards.
   [[nodiscard]] std::vector<RandomCall> draw_calls() const;
 
  private:
   friend class ModelBuilder;
-  std::vector<std::int64_t> front_sizes_;  // of the first input, without rows
-  std::int64_t num_ids_ = 0;               // the first input is integers below this; 0: floating point
-  bool has_list_ = false;                  // [x, skip, ids, aux] enters, else [x]
+  std::vector<std::int64_t> front_sizes_;  // sizes of the first input, without rows
+  std::int64_t num_ids_ = 0;               // the first input has integers below this number; 0: floating point
+  bool has_list_ = false;                  // the model's input is [x, skip, ids, aux]; otherwise [x]
   bool ids_enter_ = false;
   bool skip_enters_ = false;
-  std::vector<std::int64_t> label_sizes_;  // of the last x, without rows
-  bool is_image_ = false;                  // the last x
-  int min_rows_ = 1;                       // of a microbatch
+  std::vector<std::int64_t> label_sizes_;  // sizes of the last x, without rows
+  bool is_image_ = false;                  // true if the last x is an image
+  int min_rows_ = 1;                       // minimum for a microbatch
   bool is_trained_ = true;
 };
 

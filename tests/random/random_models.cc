@@ -1,8 +1,10 @@
-// random_models FIRST LAST [NEAR]: the random models of these seeds, each as a pipeline of one session with its calls
-// mixed among the others', compared with the reference loop bit for bit, and with fp64 where a row's result depends on
-// no other row; with NEAR also over so many batches near to the model's own, to see what is the chance of one batch.
-// Exit code 0 if all agree; a model beyond the bar for fp64 fails unless it keeps the bar over batches near to its own.
-// Under rp-launch with any number of workers, or alone; one seed by itself gives the same bits.
+// random_models FIRST LAST [NEAR]: runs the random models of these seeds, each as a pipeline of one
+// session with its calls mixed among those of the others. Compares them with the reference loop bit
+// for bit, and with fp64 if no row's result depends on other rows. With NEAR, the comparison with
+// fp64 is also made over that many batches close to the model's own, to see how much of an error is
+// the chance of one batch. Exit code 0 if all agree. A model that misses the bar for fp64 fails,
+// unless it keeps the bar over batches close to its own. Runs under rp-launch with any number of
+// workers, or alone; one seed by itself gives the same bits.
 #include <ATen/Parallel.h>
 
 #include <algorithm>
@@ -31,11 +33,12 @@ void make_calls(const Runs& runs, Draw& draw, bool (RandomRun::*is_done)() const
   }
 }
 
-// The bar: the error of the gradient against fp64 is at most so many times that of plain autograd.
+// The bar: the gradient's error against fp64 is at most this many times the error of plain
+// autograd.
 constexpr double kBar = 2;
-// Both errors are a few roundings, drawn by chance: a model whose one batch misses the bar must keep it in the root
-// mean square over so many near batches, and so few models may miss that chance explains them
-// (docs/design/reference-loop.md).
+// Both errors consist of a few roundings and depend on chance. A model whose batch misses the bar
+// must keep the bar in the root mean square over this many near batches, and at most this share of
+// the models may miss it, so few that chance explains it (docs/design/reference-loop.md).
 constexpr int kNearAMiss = 200;
 constexpr double kMaxMisses = 0.02;
 
@@ -43,11 +46,11 @@ struct Tally {
   int num_different = 0;
   int num_with_decoders = 0;
   int num_exact = 0;
-  int num_misses = 0;      // of one batch
-  int num_beyond = 0;      // also over near batches
-  double worst_ratio = 0;  // of the error to plain autograd's
+  int num_misses = 0;      // models whose one batch misses the bar
+  int num_beyond = 0;      // models that also miss it over near batches
+  double worst_ratio = 0;  // ratio of the error to that of plain autograd
   std::uint64_t worst_seed = 0;
-  double worst_near = 0;  // of the root mean squares over near batches
+  double worst_near = 0;  // ratio of the root mean squares over near batches
   std::uint64_t worst_near_seed = 0;
 };
 
@@ -102,7 +105,7 @@ int run(int argc, char** argv) {
     std::fprintf(stderr, "usage: random_models FIRST_SEED LAST_SEED [NEAR_BATCHES]\n");
     return 2;
   }
-  at::set_num_threads(1);  // as many as the workers have: some sums depend on it
+  at::set_num_threads(1);  // the same number as in workers, since some sums depend on it
   const std::uint64_t first = std::strtoull(argv[1], nullptr, 10), last = std::strtoull(argv[2], nullptr, 10);
   Runs runs;
   for (std::uint64_t seed = first; seed <= last; ++seed) {
@@ -113,7 +116,8 @@ int run(int argc, char** argv) {
   make_calls(runs, draw, &RandomRun::has_made_first_step);
   for (const auto& run : runs) run->keep_gradients();
   make_calls(runs, draw, &RandomRun::is_done);
-  // A worker that is a thread of this process draws from the generator that the loop draws from.
+  // Waits for all calls: a worker that is a thread of this process draws from the same generator as
+  // the loop.
   for (const auto& run : runs) run->wait();
   Tally tally;
   const int num_near = argc == 4 ? std::atoi(argv[3]) : 0;
@@ -129,7 +133,7 @@ int run(int argc, char** argv) {
     std::printf("over %d near batches of each, root mean square: at most %.2f times plain autograd's (seed %llu)\n",
                 num_near, tally.worst_near, static_cast<unsigned long long>(tally.worst_near_seed));
   }
-  // One may always miss: a range of a few seeds is no sample.
+  // One model may always miss: a few seeds are not a sample.
   const bool too_many = tally.num_misses > std::max(1.0, kMaxMisses * tally.num_exact);
   return tally.num_different + tally.num_beyond > 0 || too_many ? 1 : 0;
 }

@@ -34,7 +34,7 @@ std::string describe(const at::Tensor& tensor) {
 
 bool is_number(const at::Tensor& tensor) { return tensor.defined() && at::isFloatingType(tensor.scalar_type()); }
 
-// Inputs as leaves of their own, so that each call of either side has its own gradients.
+// Returns the inputs as separate leaves, so that each call on either side has gradients of its own.
 Tensors leaves_of(const RandomCall& call) {
   Tensors leaves;
   for (const at::Tensor& input : call.inputs) {
@@ -51,7 +51,8 @@ Tensors detached(Tensors tensors) {
   return tensors;
 }
 
-// Of an input that reaches nothing, plain autograd gives none, and the pipeline's node zeros.
+// For an input that affects no output, plain autograd returns no gradient, and the pipeline's node
+// returns zeros.
 Tensors gradients_of(const Tensors& leaves) {
   Tensors gradients;
   for (const at::Tensor& leaf : leaves) {
@@ -177,7 +178,7 @@ RandomRun::Record RandomRun::call_loop(reference::Loop& loop, const RandomCall& 
   return {};
 }
 
-// Both
+// Comparison
 
 void RandomRun::compare(const std::string& what, const Tensors& ours, const Tensors& expected,
                         std::string& differences) const {
@@ -285,7 +286,7 @@ RandomRun::Precision RandomRun::precision_near(int num_batches) const {
     std::vector<RandomCall> near(calls_.begin(), calls_.begin() + static_cast<std::ptrdiff_t>(first_step_) + 1);
     for (RandomCall& call : near) {
       for (at::Tensor& input : call.inputs) nudge(input);
-      if (!call.arguments.empty()) nudge(call.arguments[0]);  // the label; the divisor stays
+      if (!call.arguments.empty()) nudge(call.arguments[0]);  // the label; the divisor stays the same
     }
     const std::vector<at::Tensor> exact = whole_gradients(near, at::kDouble);
     squares.ours += std::pow(reference::relative_error(loop_gradients(near), exact), 2);

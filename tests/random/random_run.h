@@ -1,5 +1,5 @@
 // tests/random/random_run.h
-// A random model in a session's pipeline, beside the reference loop.
+// Runs a random model in a pipeline of a session, and in the reference loop.
 #pragma once
 
 #include <memory>
@@ -15,47 +15,49 @@ namespace rp::test {
 
 class RandomRun {
  public:
-  // Before Session::start().
+  // Must be called before Session::start(). The other methods are for the coordinator, after the
+  // start.
   RandomRun(Session& session, std::uint64_t seed);
   RandomRun(const RandomRun&) = delete;
   RandomRun& operator=(const RandomRun&) = delete;
 
   [[nodiscard]] const RandomModel& model() const { return model_; }
 
-  // In the coordinator, after the start:
-  // Makes the next call. What it gives is waited for only where the call itself does.
+  // Makes the next call. Waits for its results only if the call itself does.
   void make_next_call();
   [[nodiscard]] bool is_done() const { return records_.size() == calls_.size(); }
   [[nodiscard]] bool has_made_first_step() const { return records_.size() > first_step_; }
-  // Waits, and keeps the first step's gradient. REQUIRES: the first step is the last call.
+  // Waits for the first step and keeps its gradient. REQUIRES: the first step is the last call that
+  // was made.
   void keep_gradients();
 
-  // Waits until all calls that were made are computed.
+  // Blocks until all calls that were made are computed.
   void wait() { pipeline_.synchronize(); }
 
-  // When all calls are made and computed: does the same in the reference loop. Returns what differs, in lines; empty if
-  // nothing.
+  // Makes the same calls in the reference loop and compares the results. Returns a text with one
+  // line for each difference; empty if there is none. REQUIRES: all calls are made and computed.
   [[nodiscard]] std::string compare_with_loop();
 
-  // ||g - g64|| / ||g64|| of the first step's gradient, and the same of plain autograd over whole batches in the
-  // model's dtype. Nothing where that says nothing: a model that is not by row, that does not compute in fp64, or
-  // without a gradient.
+  // Returns ||g - g64|| / ||g64|| for the first step's gradient, and the same for plain autograd
+  // over whole batches in the model's dtype. Returns nothing if the comparison is meaningless: for
+  // a model that is not by row or does not compute in fp64, or without a gradient.
   struct Precision {
     double ours = 0;
     double plain = 0;
   };
   [[nodiscard]] std::optional<Precision> precision() const;
 
-  // The same, as the root mean square over batches whose numbers differ from the first step's in their last digits:
-  // what rounding does to a model, without the chance of one batch. Our side is the loop's, whose bits are ours.
-  // REQUIRES: precision() gives something.
+  // Returns the same as precision(), as the root mean square over batches whose numbers differ from
+  // those of the first step in their last digits: the effect of rounding on the model, without the
+  // chance of one batch. The gradient `ours` is computed by the loop, which has the same bits.
+  // REQUIRES: precision() returns a value.
   [[nodiscard]] Precision precision_near(int num_batches) const;
 
  private:
   struct Record {
     std::optional<RoundResult> result{};
     std::optional<StepResult> step{};
-    std::vector<double> losses{};  // of a loss outside
+    std::vector<double> losses{};  // if the loss is computed outside
     Tensors outputs{};
     Tensors input_gradients{};
   };
@@ -76,7 +78,7 @@ class RandomRun {
   std::vector<RandomCall> calls_;
   std::size_t first_step_ = 0;
   std::vector<Record> records_;
-  std::vector<at::Tensor> gradients_;  // of the first step, fp64
+  std::vector<at::Tensor> gradients_;  // of the first step, in fp64
 };
 
 }  // namespace rp::test

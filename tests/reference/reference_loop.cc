@@ -23,16 +23,16 @@ namespace {
 
 using torch::autograd::variable_list;
 
-// A stored parameter: its state, and one leaf for each place where the model uses it, in layer order.
+// A stored parameter: its state, and one leaf for each layer that uses it, in layer order.
 struct Stored {
   struct Use {
     at::Tensor leaf;
-    at::Tensor sum;  // fp32: the rounds of the step in order
+    at::Tensor sum;  // fp32, over the rounds of the step in order
   };
 
   Parameter state;
   bool is_trained = true;
-  at::Tensor late_working;  // the working copy of one step before
+  at::Tensor late_working;  // the working copy of the previous step
   std::vector<Use> uses;
 };
 
@@ -43,8 +43,9 @@ Tensors dense(const Tensors& tensors) {
   return result;
 }
 
-// The border behind a layer in autograd's graph: one node for all that crosses, so that gradients of one tensor that
-// crosses twice are added in the order of the list. What nobody reads has no gradient.
+// The border behind a layer in autograd's graph. It is one node for all tensors that cross it, so
+// that the gradients of a tensor that crosses twice are added in the order of the list. A tensor
+// that no layer reads has no gradient.
 struct Border : torch::autograd::Node {
   using Node::Node;
   variable_list apply(variable_list&& gradients) override { return dense(gradients); }
@@ -142,12 +143,12 @@ struct Loop::State {
     for (auto& layer : layers) layer->train(on);
   }
 
-  // The whole model on one microbatch.
+  // Runs the whole model on one microbatch.
   Tensors forward(Tensors values, int m) {
     at::Generator generator = at::detail::getDefaultCPUGenerator();
     for (std::size_t layer = 0; layer < layers.size(); ++layer) {
       generator.set_current_seed(random_seed(options.seed, num_rounds, layer, static_cast<std::uint64_t>(m)));
-      RecomputeContext context;  // a forward that nobody repeats
+      RecomputeContext context;  // a forward pass that is not recomputed
       const RecomputeScope scope(context);
       values = layers[layer]->forward(values);
       if (layer + 1 < layers.size()) values = cross_border(values);
@@ -166,7 +167,7 @@ struct Loop::State {
   std::vector<Loss> losses;
   LoopOptions options;
   std::vector<Stored> stored;
-  std::uint64_t num_rounds = 0;  // of training
+  std::uint64_t num_rounds = 0;  // training rounds
   std::int64_t num_steps = 0;
   bool evaluates_newest = false;
 };
@@ -329,7 +330,8 @@ Tensors microbatch(const Tensors& batch, int index, int num_microbatches) {
   Tensors part;
   for (const at::Tensor& tensor : batch) {
     const bool whole = !tensor.defined() || tensor.dim() == 0;
-    // A copy: matrix products of memory that begins elsewhere than on a cache line round differently.
+    // Copied, because matrix products round differently if their memory does not begin on a cache
+    // line.
     part.push_back(whole ? tensor
                          : tensor.tensor_split(num_microbatches)[static_cast<std::size_t>(index)].clone(
                                at::MemoryFormat::Contiguous));

@@ -1,4 +1,4 @@
-// The reference loop against whole-batch autograd and LibTorch's own optimizer.
+// Compares the reference loop with whole-batch autograd and LibTorch's own optimizer.
 #include "tests/reference/reference_loop.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,8 @@ constexpr double kClip = 0.5;
 
 Model tiny(at::ScalarType dtype = at::kFloat) { return models::load(models::tiny_directory(), dtype); }
 
-// Seven sequences: no number of microbatches but 1 and 7 divides them. Some tokens are not trained.
+// Each round has seven sequences: only 1 and 7 microbatches divide them evenly. Some tokens are not
+// trained.
 std::vector<Round> make_rounds(int count) {
   at::manual_seed(5);
   std::vector<Round> rounds;
@@ -38,7 +39,8 @@ Settings settings_of(int num_microbatches) {
   return settings;
 }
 
-// Whole batches, one leaf per layer (the tied one's gradients added by hand), torch::optim::AdamW.
+// A run with whole batches, one leaf per layer (the gradients of the tied parameter are added by
+// hand), and torch::optim::AdamW.
 struct LibTorchRun {
   std::vector<double> losses;
   std::vector<at::Tensor> weights;
@@ -55,7 +57,7 @@ LibTorchRun train_with_libtorch(const Model& model, const std::vector<Round>& ro
       spec.initialize(parameter.name, masters.back());
     }
   }
-  masters.push_back(masters.front());  // the LM head is the last leaf and is the embedding
+  masters.push_back(masters.front());  // the LM head, the last leaf, is tied to the embedding
   const std::vector<at::Tensor> distinct(masters.begin(), masters.end() - 1);
   torch::optim::AdamW optimizer(distinct, torch::optim::AdamWOptions(1e-3).weight_decay(0.1));
   std::vector<at::Tensor> late;
@@ -95,7 +97,8 @@ void expect_near(const Result& ours, const LibTorchRun& theirs, const Model& mod
   double difference = 0, change = 0;
   for (std::size_t i = 0; i < theirs.weights.size(); ++i) {
     const Parameter& parameter = ours.parameters[i];
-    // AdamW makes a full step of a gradient that is zero but for rounding: the key's bias has one.
+    // AdamW makes a full step with a gradient that is zero except for rounding, such as that of the
+    // key's bias.
     if (parameter.name.ends_with("k_proj.bias")) continue;
     const std::size_t dot = parameter.name.find('.');
     const at::Tensor initial = at::empty_like(parameter.master);
@@ -153,8 +156,8 @@ TEST(ReferenceLoop, GivesTheSameBitsTwiceInBothDtypes) {
   }
 }
 
-// What the runtime relies on: cutting the graph at the borders of layers, and computing a layer's forward again before
-// its backward, changes no bit.
+// The runtime relies on this: cutting the graph at the borders of layers, and computing the forward
+// pass of a layer again before its backward pass, changes no bit.
 TEST(ReferenceLoop, OneGraphAndOneGraphPerLayerGiveTheSameGradients) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
     const Model model = tiny(dtype);

@@ -1,5 +1,6 @@
-// reference_train: takes the options of `train` and gives its losses (on stdout, as metrics.jsonl writes them) and its
-// OUTPUT/final, computed by the reference loop: no launcher, no worker, no coordinator, no store.
+// reference_train: takes the options of `train` and computes the same losses (on stdout, as
+// metrics.jsonl has them) and the same OUTPUT/final by the reference loop, without launcher,
+// workers, coordinator or store.
 #include <ATen/Parallel.h>
 
 #include <cstdio>
@@ -20,7 +21,7 @@
 namespace rp {
 namespace {
 
-// The rounds of all steps, in order.
+// Returns the rounds of all steps, in order.
 std::vector<reference::Round> make_rounds(const TrainSettings& settings) {
   const TokenFile file = TokenFile::open(settings.data, models::inspect(settings.model).vocabulary);
   const Sequences sequences(file, split_documents(file.num_documents(), settings.eval_share, settings.seed).trained,

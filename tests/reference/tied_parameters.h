@@ -1,5 +1,5 @@
 // tests/reference/tied_parameters.h
-// Which parameters of a model are one.
+// Finds the parameters of a model that are tied to each other.
 #pragma once
 
 #include <algorithm>
@@ -11,10 +11,10 @@
 
 namespace rp::reference {
 
-// Where a parameter stands: layer, name.
+// The layer and the name of a parameter.
 using Place = std::pair<int, std::string>;
 
-// Of every tied parameter the first of those that are one with it.
+// Returns, for each tied parameter, the first of the parameters that are tied to it.
 inline std::map<Place, Place> first_uses(const Model& model) {
   std::map<Place, Place> first;
   for (const auto& [one, other] : model.ties()) {

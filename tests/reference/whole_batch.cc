@@ -25,7 +25,7 @@ std::vector<at::Tensor> whole_batch_gradients(const Model& model, const std::vec
                                               const std::vector<WholeRound>& rounds, at::ScalarType dtype) {
   const std::map<Place, Place> first = first_uses(model);
   std::vector<std::unique_ptr<Layer>> layers;
-  std::vector<std::vector<at::Tensor>> leaves;  // of each stored parameter, its uses
+  std::vector<std::vector<at::Tensor>> leaves;  // the uses of each stored parameter
   std::map<Place, std::size_t> stored_at;
   for (int i = 0; i < model.num_layers(); ++i) {
     const LayerSpec& spec = model.layers()[static_cast<std::size_t>(i)];

@@ -1,5 +1,5 @@
 // tests/reference/whole_batch.h
-// Gradients by plain autograd: no microbatches, no pipeline, in any precision.
+// Computes gradients by plain autograd, without microbatches or a pipeline, in any precision.
 #pragma once
 
 #include <vector>
@@ -13,14 +13,15 @@ struct WholeRound {
   int loss = 0;
 };
 
-// The gradients of the rounds' losses at the initial weights, summed, of the trained parameters in layer order, tied
-// ones once. Everything is computed in `dtype`; the results are fp64. The weights are those of the model's dtype,
-// exactly. REQUIRES: no buffers.
+// Returns the gradients of the rounds' losses at the initial weights, summed, for the trained
+// parameters in layer order; tied parameters appear once. Everything is computed in `dtype`; the
+// results are fp64. The weights have exactly the values that they have in the model's dtype.
+// REQUIRES: the model has no buffers.
 [[nodiscard]] std::vector<at::Tensor> whole_batch_gradients(const Model& model, const std::vector<Loss>& losses,
                                                             const std::vector<WholeRound>& rounds,
                                                             at::ScalarType dtype);
 
-// ||a - b|| / ||b|| over all tensors; both fp64.
+// Returns ||a - b|| / ||b|| over all tensors. REQUIRES: both are fp64.
 [[nodiscard]] double relative_error(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b);
 
 }  // namespace rp::reference

@@ -48,7 +48,7 @@ TEST(BoundCost, GivesTheBitsOfTheSimulatedGraph) {
   }
 }
 
-// The longest stage of the best cut, by trying all of them.
+// Returns the longest stage of the best cut, which it finds by trying all cuts.
 double least_longest(const Workload& workload, int first, int num_stages) {
   double sum = num_stages == 1 ? workload.head.forward + workload.head.backward : 0, least = INFINITY;
   if (num_stages == 1) {
@@ -65,7 +65,8 @@ double least_longest(const Workload& workload, int first, int num_stages) {
   return least;
 }
 
-// With one microbatch a step by GPipe takes as long whatever the cut, so that the first cut is kept: the most even one.
+// With one microbatch, a step of GPipe takes the same time with any cut, so the first cut is kept,
+// which is the evenest one.
 TEST(BoundPlanner, BeginsWithTheMostEvenStages) {
   std::mt19937 random(5);
   for (int i = 0; i < 100; ++i) {
@@ -81,7 +82,7 @@ TEST(BoundPlanner, BeginsWithTheMostEvenStages) {
   }
 }
 
-// 90 s and longer before a search had a bound.
+// This took 90 s and more before searches had a bound.
 TEST(BoundPlanner, ALargeModelIsNoLongSearch) {
   std::mt19937 random(7);
   Workload workload = random_workload(random, 1024);

@@ -1,5 +1,6 @@
 // tests/scheduler/golden_schedules.h
-// The workloads and cuts of the published simulations (arXiv 2604.27085, artifact), and what they give.
+// The workloads and cuts of the published simulations (arXiv 2604.27085, artifact), and their
+// results.
 #pragma once
 
 #include <ostream>
@@ -15,10 +16,10 @@ namespace rp::test {
 struct GoldenModel {
   std::string name;
   Workload workload;          // 8 GPUs, 16 microbatches
-  std::vector<int> bound;     // layers of the stages of GPipe and 1F1B
-  std::vector<int> looped;    // of interleaved 1F1B and looped BFS
-  std::vector<int> forward;   // of RoundPipe; the fused stage is the head alone
-  std::vector<int> backward;  // deep ones first
+  std::vector<int> bound;     // numbers of layers of the stages, for GPipe and 1F1B
+  std::vector<int> looped;    // the same for interleaved 1F1B and looped BFS
+  std::vector<int> forward;   // the same for RoundPipe; the fused stage is the head alone
+  std::vector<int> backward;  // from the deepest stage on
   // ms
   double gpipe = 0, one_f_one_b = 0, interleaved = 0, looped_bfs = 0, roundpipe = 0;
   double busy_per_gpu = 0, period_of_8 = 0, period_of_16 = 0;

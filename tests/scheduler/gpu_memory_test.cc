@@ -10,7 +10,7 @@
 namespace rp {
 namespace {
 
-// Sizes that tell which of them went into a sum.
+// The sizes are chosen so that a sum shows which of them it contains.
 LayerCost layer_of(std::uint64_t weights) {
   LayerCost cost;
   cost.weight_bytes = weights;
@@ -105,7 +105,8 @@ TEST(StageLimits, EveryPlanWithinThemFitsTheGpu) {
     const auto least = static_cast<double>(gpu_memory(costs, single, recompute).total());
     const double capacity = least * std::uniform_real_distribution<double>(1, 4)(random);
     const StageLimits limits = stage_limits(costs, capacity, recompute, 3);
-    // The longest stages of each kind, from each start: one of the plans with the most memory.
+    // A plan of the longest stages of each kind, from each start: one of the plans that need the
+    // maximum of memory.
     for (int start = 0; start < head; ++start) {
       Plan plan;
       plan.fused_start = std::max(limits.least_fused_start, std::min(head, start + 1));
@@ -142,7 +143,7 @@ TEST(StageLimits, AreOfRoundsWithoutAFusedStageToo) {
   const auto least = static_cast<double>(single.total());
   EXPECT_EQ(of(PlanKind::kInfer, least).forward, (std::vector<int>{1, 2, 3, 4, 5, 6, 7}));
   EXPECT_EQ(of(PlanKind::kInfer, least + 400).forward.front(), 3) << "weights of two stages and nothing else";
-  // What others have is shared where it is of the same purpose, and missing where it is not.
+  // Memory of other plans is shared if it has the same purpose, and missing if it has not.
   const GpuMemory twice{.weights = 2 * single.weights}, other{.gradients = 200};
   EXPECT_EQ(of(PlanKind::kInfer, least + 200, twice).forward.front(), 2);
   EXPECT_EQ(of(PlanKind::kInfer, least + 400, other).forward.front(), 2);
@@ -163,7 +164,7 @@ TEST(StageLimits, TheyGrowWithTheMemory) {
   EXPECT_EQ(small.least_fused_start, 11);
   EXPECT_EQ(large.forward.front(), 11);
   EXPECT_EQ(large.backward.front(), 11);
-  EXPECT_EQ(large.least_fused_start, 9) << "two layers beside the head were allowed";
+  EXPECT_EQ(large.least_fused_start, 9) << "two layers in addition to the head were allowed";
   EXPECT_EQ(large.backward.back(), 12);
   const StageLimits middle = stage_limits(costs, 3 * least, RecomputeGrain::kStage, 2);
   EXPECT_GE(middle.forward.front(), middle.backward.front());
@@ -238,7 +239,7 @@ TEST(HostMemory, ActivationsOfTwoRoundsAreThoseBetweenStages) {
   std::vector<LayerCost> costs(5, LayerCost{.input_bytes = 10});
   costs[0].input_bytes = 1;
   const Plan plan{.forward = {{0, 2}, {2, 4}}, .fused_start = 4, .backward = {{1, 4}, {0, 1}}};
-  // Inputs of layers 0, 1, 2, 4, and two gradients, of three microbatches.
+  // The inputs of layers 0, 1, 2 and 4, and two gradients, for three microbatches.
   EXPECT_EQ(host_memory(costs, plan, {.num_microbatches = 3}).activations, 2U * 3 * (1 + 30 + 20));
   EXPECT_EQ(host_memory(costs, plan, {.recompute = RecomputeGrain::kLayer, .num_microbatches = 3}).activations,
             2U * 3 * (1 + 40 + 20));

@@ -44,7 +44,7 @@ RunResult recorded(const RunWork& work, const Plan& plan) {
   return simulate_run(work, stage_works(work.workload, plan), {.warm_up = 1, .steps = 2, .record = true});
 }
 
-// What lies there from a moment on.
+// Returns the contents of a GPU's memory at a time.
 GpuMemory at(const RunResult& result, int gpu, double time) {
   GpuMemory bytes;
   for (const GpuMemorySample& sample : result.gpu_memory.at(static_cast<std::size_t>(gpu))) {
@@ -54,10 +54,11 @@ GpuMemory at(const RunResult& result, int gpu, double time) {
 }
 
 TEST(MemoryAccount, HasWhatEachMomentOfAStepNeeds) {
-  // One GPU, two microbatches, one layer and the head. Copies take no time, up to the gradients': forward 0-10, 10-20;
-  // fused 20-50, 50-80; backward: recompute 80-90, backward 90-110; 110-120, 120-140.
+  // One GPU, two microbatches, one layer and the head. Copies other than downloads take no time:
+  // forward 0-10, 10-20; fused 20-50, 50-80; backward: recompute 80-90, backward 90-110; 110-120,
+  // 120-140.
   RunWork work = run_of({layer_of_weights(1000), layer_of_weights(3000)}, 1, 2);
-  work.machine.download = 200;  // an output 0.5 ms, gradients 5 and 15
+  work.machine.download = 200;  // an output takes 0.5 ms, gradients 5 and 15 ms
   const RunResult result = recorded(work, single_layers(1));
   EXPECT_EQ(at(result, 0, 5), (GpuMemory{.weights = 4000, .inputs = 200, .outputs = 100, .workspace = 20}))
       << "the fused stage's weights are there, too, and the next microbatch";
@@ -118,7 +119,8 @@ TEST(MemoryAccount, IsWithinWhatThePlanReserves) {
         ASSERT_GT(sample.time, last);
         last = sample.time;
         const GpuMemory& bytes = sample.bytes;
-        // Of outputs there may be more: the simulated GPU does not wait until they are downloaded.
+        // Outputs may exceed their reservation, since the simulated GPU does not wait until they
+        // are downloaded.
         ASSERT_LE(bytes.weights, reserved.weights);
         ASSERT_LE(bytes.accumulators, reserved.accumulators);
         ASSERT_LE(bytes.gradients, reserved.gradients);
@@ -133,7 +135,7 @@ TEST(MemoryAccount, OfStagesThatAreAlikeIsNearWhatThePlanReserves) {
   const std::vector<LayerCost> costs(9, layer_of_weights(3000));
   const Plan plan = single_layers(8);
   RunWork work = run_of(costs, 2, 4);
-  work.machine = {.upload = 200, .download = 60};  // gradients take 50 ms, a stage 120
+  work.machine = {.upload = 200, .download = 60};  // gradients take 50 ms, a stage 120 ms
   const RunResult result = recorded(work, plan);
   const auto reserved = static_cast<double>(gpu_memory(costs, plan, RecomputeGrain::kStage).total());
   for (int gpu = 0; gpu < 2; ++gpu) {

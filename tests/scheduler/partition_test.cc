@@ -70,7 +70,7 @@ double longest_stage(const Plan& plan, const std::vector<PartitionLayer>& layers
   return longest;
 }
 
-// A worker that has a stage of one model waits for nobody who has a longer one of the other.
+// Workers that run a stage of one model should not wait for a longer stage of the other.
 TEST(BalancedPlans, OfModelsThatShareTheWorkersBeatThePlansThatEachWouldHaveAlone) {
   const std::vector<PartitionLayer> teacher(12, {.forward = 7}), student(6, kLayer);
   const auto cost = [&](const Plan& of_teacher, const Plan& of_student) {

@@ -1,4 +1,4 @@
-// The planner on many random tasks.
+// Checks the planner on many random tasks.
 #include <gtest/gtest.h>
 
 #include "tests/scheduler/random_tasks.h"

@@ -19,7 +19,8 @@ constexpr int kRandomTasks = 10, kSeeds = 1;
 constexpr int kRandomTasks = 300, kSeeds = 24;
 #endif
 
-// The best that was known for the inputs of the golden tables, and what the Python version's cuts waste (REFERENCE 2).
+// The best steps known for the inputs of the golden tables, and the share that the Python version's
+// cuts waste (REFERENCE 2).
 struct Record {
   double makespan;
   double period;
@@ -82,8 +83,9 @@ TEST(Planner, HasGoodPlansForRandomTasks) {
   }
 }
 
-// What a search simulates is bounded, even where a plan of single layers takes longer to simulate than the whole search
-// may: before, exact times of seeds alone were 20 billion tasks.
+// The work of a search is bounded, even where a plan of single layers costs more to simulate than
+// the budget of the whole search. Before this bound, exact times of seeds alone were 20 billion
+// tasks.
 TEST(Planner, AStepOfAMillionTasksIsNoLongSearch) {
   for (const bool asynchronous : {false, true}) {
     PlanTask task{.workload = golden_workload(1024, {1, 2}, {1, 1}, 0.5),
@@ -114,7 +116,7 @@ TEST(Planner, GivesSlowerGpusLess) {
   task.workload.slowness.assign(8, 1);
   task.workload.slowness[3] = 2;
   const PlanChoice choice = fast_plan(task);
-  // With 7.5 GPUs' speed, if all could be used without waiting.
+  // The GPUs together are as fast as 7.5 GPUs, if all could be used without waiting.
   EXPECT_LT(choice.step_ms, alike * 8 / 7.5 * 1.1);
   Workload workload = task.workload;
   workload.round_microbatches = choice.round_microbatches;
@@ -156,7 +158,8 @@ TEST(Planner, RefusesTasksThatMakeNoSense) {
   refused([](PlanTask& task) { task.limits.least_fused_start = 29; }, {"cannot begin at layer 29 of 29"});
 }
 
-// Published for the Python version's cuts of 1.7b: 24.60 and 9.55 % of the GPUs' time (here 9.555).
+// The published figures for the Python version's cuts of 1.7b are 24.60 and 9.55 % of the GPUs'
+// time (here 9.555).
 TEST(GreedyCuts, WasteAsMuchAsIsPublished) {
   const GoldenModel model = golden_models().front();
   const PlanTask task = task_of(model, false);

@@ -7,7 +7,7 @@
 namespace rp {
 namespace {
 
-// One unit of each kind of work takes 1 ms, matrix products 2 with 32-bit sums.
+// One unit of each kind of work takes 1 ms; matrix products with 32-bit sums take 2 ms.
 GpuProfile unit_gpu() {
   GpuProfile gpu;
   gpu.fp16_accumulate_tflops = 4;

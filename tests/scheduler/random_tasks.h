@@ -1,5 +1,6 @@
 // tests/scheduler/random_tasks.h
-// Planning tasks of all kinds, and what must hold for every plan that is found for one.
+// Makes random planning tasks of all kinds, and checks the properties that every plan for one must
+// have.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -52,7 +53,7 @@ inline PlanTask random_task(std::uint64_t seed) {
   return task;
 }
 
-// Of the plan, from scratch, by another way than the search has.
+// Computes the step of a plan from scratch, in another way than the search does.
 inline double step_ms_of(const PlanTask& task, const Plan& plan, int round_microbatches) {
   Workload workload = task.workload;
   workload.round_microbatches = round_microbatches;

@@ -58,7 +58,8 @@ TEST(RunSimulator, ACopyDownAndOneUpIsAHop) {
     RoundSimulator schedule(work.workload);
     EXPECT_NEAR(step, schedule.makespan(stages) + work.machine.copy_latency, 1e-6)
         << "the first input has to come, too";
-    // An update is known a copy later than its task has ended: more than the schedule by itself has.
+    // An update is published one copy later than its task ends, which the schedule by itself does
+    // not include.
     EXPECT_NEAR(period, schedule.period(stages), 0.001 * period);
   }
 }
@@ -77,8 +78,8 @@ TEST(RunSimulator, AgreesWithTheScheduleOnRandomWorkloads) {
     const std::vector<StageWork> stages = stage_works(work.workload, plan_of(cuts));
     RoundSimulator schedule(work.workload);
     const double step = simulate_run(work, stages, {.warm_up = 0, .steps = 1}).step_ms;
-    // Of a run no more than two rounds are in flight: with fewer stages than GPUs that is less than the schedule
-    // allows.
+    // A run has at most two rounds in flight; with fewer stages than GPUs that is less than the
+    // schedule allows.
     const bool has_few_stages = static_cast<int>(stages.size()) < work.workload.num_gpus;
     EXPECT_GE(step * (1 + 1e-9), schedule.makespan(stages));
     EXPECT_TRUE(has_few_stages || step <= schedule.makespan(stages) * (1 + 1e-9));
@@ -102,7 +103,8 @@ RunWork small_run() {
 Plan small_plan() { return {.forward = {{0, 2}}, .fused_start = 2, .backward = {{0, 2}}}; }
 
 TEST(RunSimulator, AccountsForEachMillisecondOfAStep) {
-  // Computed by hand: forward 0-20, 20-40; fused 20-50, 50-80; backward: recompute 40-60, then 20 + 40 a microbatch.
+  // Computed by hand: forward 0-20, 20-40; fused 20-50, 50-80; backward: recompute 40-60, then 20 +
+  // 40 for each microbatch.
   const RunWork work = small_run();
   const std::vector<StageWork> stages = stage_works(work.workload, small_plan());
   const RunResult result = simulate_run(work, stages, {.warm_up = 1, .steps = 2});
@@ -110,14 +112,14 @@ TEST(RunSimulator, AccountsForEachMillisecondOfAStep) {
   EXPECT_DOUBLE_EQ(result.gpus.busy, 40 + 60 + 120);
   EXPECT_DOUBLE_EQ(result.gpus.bubble, 2 * 160 - 220);
   EXPECT_DOUBLE_EQ(result.gpus.transfers(), 0);
-  // Layers 0 and 1 twice, the head once; boundary 2 down and up, its gradient down and up. The batch itself is input,
-  // too.
+  // Weights of layers 0 and 1 twice and of the head once; boundary 2 down and up; its gradient down
+  // and up. The batch itself is an input, too.
   EXPECT_DOUBLE_EQ(result.downloaded_bytes, 3000 + 2 * 200);
   EXPECT_DOUBLE_EQ(result.uploaded_bytes, 5000 + 2 * (200 + 200));
   EXPECT_DOUBLE_EQ(result.peak_activation_bytes, 2 * 200);
 }
 
-// As before, of three layers; the head takes so long that its gradient is late.
+// As small_run(), with three layers. The head takes so long that its gradient is late.
 RunWork late_gradients(RecomputeGrain recompute) {
   RunWork work{.workload = {.num_gpus = 2,
                             .num_microbatches = 2,
@@ -130,9 +132,9 @@ RunWork late_gradients(RecomputeGrain recompute) {
 }
 Plan two_forward_stages() { return {.forward = {{0, 1}, {1, 3}}, .fused_start = 3, .backward = {{0, 3}}}; }
 
-// Computed by hand: forward 0-20 and 10-50; fused 30-140, 140-250. By stage: recompute 50-80, backward 140-200,
-// recompute until 230, backward 250-310. By layer the last layer's is before the gradient, the others' after it:
-// 140-220 and 250-330.
+// Computed by hand: forward 0-20 and 10-50; fused 30-140, 140-250. By stage: recompute 50-80,
+// backward 140-200, recompute until 230, backward 250-310. By layer, the last layer is recomputed
+// before the gradient arrives, the others after it: 140-220 and 250-330.
 TEST(RunSimulator, ByLayerOnlyTheLastLayerIsRecomputedBeforeTheGradient) {
   for (const auto& [recompute, step_ms, lead_ms] :
        {std::tuple{RecomputeGrain::kStage, 310.0, 30.0}, {RecomputeGrain::kLayer, 330.0, 10.0}}) {
@@ -155,13 +157,15 @@ TEST(RunSimulator, ByLayerTheInputsOfAllLayersGoToTheHostAndBack) {
                         {.warm_up = 1, .steps = 2, .record = true});
   };
   const RunResult by_stage = simulated(RecomputeGrain::kStage), by_layer = simulated(RecomputeGrain::kLayer);
-  // Of a microbatch: boundaries 1 and 3 and the gradient at 3, and by layer boundary 2.
+  // For a microbatch: boundaries 1 and 3 and the gradient at 3, and by layer also boundary 2.
   EXPECT_DOUBLE_EQ(by_stage.downloaded_bytes, 4000 + 2 * 300);
   EXPECT_DOUBLE_EQ(by_layer.downloaded_bytes, 4000 + 2 * 400);
-  // The batch twice, the same; and by layer boundaries 1 and 2 once more.
+  // By stage: the batch twice, boundaries 1 and 3, and the gradient. By layer: boundaries 1 and 2
+  // in addition.
   EXPECT_DOUBLE_EQ(by_stage.uploaded_bytes, 7000 + 2 * 500);
   EXPECT_DOUBLE_EQ(by_layer.uploaded_bytes, 7000 + 2 * 700);
-  // At the end of the fused stage: boundary 3 and its gradient, and by layer boundaries 1 and 2, which no slot freed.
+  // At the end of the fused stage: boundary 3 and its gradient, and by layer boundaries 1 and 2,
+  // which no slot has freed yet.
   EXPECT_DOUBLE_EQ(by_stage.peak_activation_bytes, 2 * 200);
   EXPECT_DOUBLE_EQ(by_layer.peak_activation_bytes, 2 * 400);
   EXPECT_DOUBLE_EQ(by_layer.memory.back().activation_bytes, 0);
@@ -188,7 +192,7 @@ TEST(RunSimulator, ByLayerARecomputeWaitsForTheInputsOfAllLayersAndTheGradientCo
   }
 }
 
-// So whatever fits the GPU and the host by layer in the shortest stages fits by stage, too.
+// So everything that fits the GPU and the host by layer in stages of one layer also fits by stage.
 TEST(RunSimulator, StagesOfOneLayerAreTheSameByStageAndByLayer) {
   const Plan plan{.forward = {{0, 1}, {1, 2}, {2, 3}}, .fused_start = 3, .backward = {{2, 3}, {1, 2}, {0, 1}}};
   std::vector<RunResult> results;
@@ -209,13 +213,13 @@ TEST(RunSimulator, TellsWhatAGpuWaitedFor) {
   const double alone = simulate_run(work, stages, {.warm_up = 4, .steps = 4}).step_ms;
 
   RunWork slow_upload = work;
-  slow_upload.machine.upload = 5;  // bytes a ms: 2000 take 400 ms
+  slow_upload.machine.upload = 5;  // bytes per ms: 2000 bytes take 400 ms
   const RunResult weights = simulate_run(slow_upload, stages, {.warm_up = 4, .steps = 4});
   EXPECT_GT(weights.gpus.weights, 0.5 * (weights.step_ms - alone));
   EXPECT_DOUBLE_EQ(weights.gpus.updates, 0);
 
   RunWork slow_update = work;
-  slow_update.machine.updates = 100;  // 140 ms a layer
+  slow_update.machine.updates = 100;  // 140 ms per layer
   const RunResult updates = simulate_run(slow_update, stages, {.warm_up = 4, .steps = 4});
   EXPECT_GT(updates.gpus.updates, 0.5 * (updates.step_ms - alone));
   EXPECT_NEAR(updates.update_ms, 3 * 140, 1e-6);
@@ -232,7 +236,7 @@ TEST(RunSimulator, TellsWhatAGpuWaitedFor) {
 
 TEST(RunSimulator, AsynchronousStepsHideTheUpdates) {
   RunWork work = small_run();
-  work.machine.updates = 400;  // 35 ms a layer
+  work.machine.updates = 400;  // 35 ms per layer
   const std::vector<StageWork> stages = stage_works(work.workload, small_plan());
   const RunResult synchronous = simulate_run(work, stages);
   work.asynchronous = true;
@@ -242,7 +246,8 @@ TEST(RunSimulator, AsynchronousStepsHideTheUpdates) {
 }
 
 TEST(RunSimulator, InputsBeforeBulkAreNotLateForMoreThanAPiece) {
-  // The weights of the next stage take as long as half a task; with them in one copy, inputs come late.
+  // The weights of the next stage take as long as half a task. If they are one copy, inputs come
+  // late.
   RunWork work = small_run();
   work.workload.num_gpus = 1;
   work.asynchronous = true;
@@ -260,13 +265,13 @@ TEST(RunSimulator, AtATasksEndInputsAreEnqueuedBeforeTheWeightsOfTheTaskAfterThe
   RunWork work = small_run();
   work.workload.num_gpus = 1;
   work.asynchronous = true;
-  work.machine.upload = 200;  // weights of a layer 5 ms, less than the 10 ms until the next input's place is free
+  work.machine.upload = 200;  // weights of a layer take 5 ms, less than the 10 ms until the next input's place is free
   work.policy.weights_yield = false;
   const RunResult result =
       simulate_run(work, stage_works(work.workload, small_plan()), {.warm_up = 2, .steps = 4, .record = true});
   int num_inputs = 0;
   for (const RunSpan& input : result.spans) {
-    if (input.kind != SpanKind::kUploadInput || input.stage > 0) continue;  // the batch's are always there
+    if (input.kind != SpanKind::kUploadInput || input.stage > 0) continue;  // inputs from the batch are always there
     ++num_inputs;
     for (const RunSpan& weights : result.spans) {
       EXPECT_FALSE(weights.kind == SpanKind::kUploadWeights && weights.end == input.start &&
@@ -318,7 +323,7 @@ TEST(FairShare, GivesEachFlowWhatNoOtherNeeds) {
                {.limit = 1000, .resources = {0, -1, -1}}},
               rates);
   EXPECT_EQ(rates, (std::vector<double>{10, 15, 15, 60}));
-  // One that uses three times as much of what both go through.
+  // One flow uses three times as much of the resource that both pass through.
   share.share({{.limit = 1000, .resources = {0, -1, -1}, .uses = {3, 1, 1}}, {.limit = 1000, .resources = {0, -1, -1}}},
               rates);
   EXPECT_EQ(rates, (std::vector<double>{25, 25}));

@@ -7,7 +7,7 @@
 namespace rp {
 namespace {
 
-// GPUs of one layer each, the last one with the head besides; two microbatches.
+// One layer per GPU, and the head on the last GPU in addition.
 Workload workload_of(int num_gpus, int num_microbatches) {
   Workload workload;
   workload.num_gpus = num_gpus;
@@ -53,12 +53,12 @@ using Peaks = std::vector<double>;
 
 TEST(ScheduleMemory, OfBoundStagesGoesByTheirOrder) {
   const Workload workload = workload_of(2, 2);
-  // GPU 1: weights 1500; a microbatch from its forward on 10 + 5 and the head's 70; its backward 100 instead of
-  // those 70.
+  // GPU 1: weights 1500; each microbatch from its forward on 10 + 5 and the head's 70; in its
+  // backward 100 instead of those 70.
   EXPECT_EQ(bound_peaks(BoundSchedule::kGPipe, workload, {1, 1}, kTwoLayers),
             (Peaks{1000 + 40 + 100, 1500 + 2 * 85 + 30}));
   EXPECT_EQ(bound_peaks(BoundSchedule::k1F1B, workload, {1, 1}, kTwoLayers), (Peaks{1000 + 40 + 100, 1500 + 85 + 30}));
-  // GPU 1 puts both weight gradients off: what both backwards need stays.
+  // GPU 1 postpones both weight gradients, so what both backwards need stays.
   EXPECT_EQ(bound_peaks(BoundSchedule::kZbH1, workload, {1, 1}, kTwoLayers),
             (Peaks{1000 + 40 + 100, 1500 + 2 * (85 + 100)}));
 }
@@ -68,7 +68,8 @@ TEST(ScheduleMemory, OfAStageOfSeveralLayersRecomputesThemOneAfterTheOther) {
   workload.num_gpus = 1;
   std::vector<LayerFootprint> layers = kTwoLayers;
   layers[1].saved = 900;
-  // Two microbatches' inputs of all, the head's 70 of each; and of the backward 900 instead of 70, not the 100 besides.
+  // The inputs of all layers for two microbatches, and the head's 70 for each; in the backward 900
+  // instead of one of the 70, without another 100.
   EXPECT_EQ(bound_peaks(BoundSchedule::kGPipe, workload, {2}, layers),
             (Peaks{2500 + 2 * (20 + 10 + 5 + 70) + 900 - 70}));
 }
@@ -112,7 +113,8 @@ TEST(ScheduleMemory, OfRoundPipeIsTwoStagesAndTheMicrobatchesInFlight) {
   EXPECT_EQ(at(memory.gpus[0], 160), 0);
   EXPECT_EQ(at(memory.gpus[1], 45), 200 + 2 * 5 + 5 + 70);
   EXPECT_EQ(peaks(memory), (Peaks{1245, 285}));
-  // The boundary before the head, 5 a microbatch, until the fused stage is over; its gradient likewise.
+  // The boundary before the head needs 5 for each microbatch until the fused stage has ended; so
+  // does its gradient, until the backward stage has ended.
   EXPECT_EQ(at(memory.host, 30), 5);
   EXPECT_EQ(at(memory.host, 60), 15);
   EXPECT_EQ(at(memory.host, 100), 10);
@@ -120,7 +122,7 @@ TEST(ScheduleMemory, OfRoundPipeIsTwoStagesAndTheMicrobatchesInFlight) {
   EXPECT_EQ(peak_bytes(memory.host), 15);
 }
 
-// However many steps follow each other, a GPU has no more than two stages.
+// A GPU has at most two stages, however many steps follow each other.
 TEST(ScheduleMemory, OfChainedStepsStaysWhatItIs) {
   Workload workload = workload_of(2, 4);
   workload.round_microbatches = 2;

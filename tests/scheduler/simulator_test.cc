@@ -55,7 +55,7 @@ TEST_P(GoldenSchedules, DoTheSameWorkWhateverTheSchedule) {
   }
 }
 
-// The zero-bubble schedule keeps the order of 1F1B and fills its end.
+// The zero-bubble schedule keeps the order of 1F1B and fills the idle time at its end.
 TEST_P(GoldenSchedules, ZeroBubbleIsFasterThan1F1B) {
   const GoldenModel& golden = GetParam();
   EXPECT_LT(makespan(BoundSchedule::kZbH1, golden.bound), golden.one_f_one_b);
@@ -76,7 +76,7 @@ TEST_P(GoldenSchedules, TheGraphOfAStepHasTheTimesOfItsSlots) {
   }
 }
 
-// When the last GPU is done with what belongs to `step`.
+// Returns the time at which the last GPU has finished the tasks up to `step`.
 double end_of(const TaskGraph& graph, const Timeline& timeline, int step) {
   double end = 0;
   for (std::size_t task = 0; task < graph.tasks.size(); ++task) {
@@ -102,7 +102,7 @@ TEST_P(GoldenSchedules, AreSimulatedInLessThanTenMilliseconds) {
   GTEST_SKIP() << "of a program without a sanitizer";
 #endif
   const GoldenModel& golden = GetParam();
-  // Of the processor: other tests run meanwhile.
+  // Processor time, since other tests run at the same time.
   const auto now = [] {
     timespec time{};
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
@@ -120,7 +120,7 @@ TEST_P(GoldenSchedules, AreSimulatedInLessThanTenMilliseconds) {
             10);
 }
 
-// Any plan for any workload.
+// Returns a plan for a random workload.
 std::pair<Workload, std::vector<StageWork>> random_stages(std::uint64_t seed, bool asynchronous) {
   PlanTask task = random_task(seed);
   task.asynchronous = asynchronous;
@@ -132,7 +132,8 @@ std::pair<Workload, std::vector<StageWork>> random_stages(std::uint64_t seed, bo
   return {workload, stage_works(workload, choice.plan)};
 }
 
-// RoundSimulator looks at the ends of a slot's microbatches only: nothing between them may matter.
+// RoundSimulator computes the ends of a slot's microbatches only, so nothing between them may
+// matter.
 TEST(RoundSchedule, ASlotAsAWholeHasTheTimesOfItsTasks) {
   for (std::uint64_t seed = 1; seed <= 200; ++seed) {
     const auto [workload, stages] = random_stages(seed, /*asynchronous=*/false);
@@ -154,7 +155,7 @@ TEST(RoundSchedule, ChainedStepsAsAWholeHaveTheTimesOfTheirTasks) {
     for (SimulatedTask& each : graph.tasks) each.after.clear();
     num_waiting += simulate(graph).makespan < timeline.makespan;
   }
-  EXPECT_GT(num_waiting, 20) << "updates that nobody waits for show nothing";
+  EXPECT_GT(num_waiting, 20) << "updates that no task waits for show nothing";
 }
 
 TEST(RoundSchedule, OfTheRuntimeIsLongerThanPublishedWhereTheFusedStageWaitsForItsInput) {

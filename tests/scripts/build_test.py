@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""scripts/build.sh configures what was asked for, whatever the folder was configured for before, in a copy of the sources."""
+"""scripts/build.sh configures the requested targets, whatever the folder was configured for before. Uses a copy of the
+sources."""
 
 import shutil
 import subprocess
@@ -21,7 +22,7 @@ class BuildTest(unittest.TestCase):
         return subprocess.run(["scripts/build.sh", *words], cwd=self.copy, capture_output=True, text=True, timeout=120)
 
     def targets(self, *words: str) -> str:
-        """The targets that there are after build.sh with these words; nothing is compiled."""
+        """Returns the targets that exist after build.sh with these arguments. Nothing is compiled."""
         process = self.build(*words, "help")
         self.assertEqual(process.returncode, 0, process.stderr)
         return process.stdout

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""scripts/check_features.py takes a feature for proven only if all tests that its page names ran and passed."""
+"""scripts/check_features.py considers a feature proven only if all tests that its page names ran and passed."""
 
 import contextlib
 import io
@@ -20,7 +20,7 @@ RESULTS = {"A.Works": "run", "A.Fails": "fail", "A.IsSkipped": "notrun", "A.IsOf
 
 class CheckFeaturesTest(unittest.TestCase):
     def check(self, rows: str, results: dict = RESULTS, head: str = HEAD) -> tuple[int, str]:
-        """Exit code and output for a page with these rows."""
+        """Returns the exit code and the output for a page with these rows."""
         output = io.StringIO()
         cases = "".join(f'<testcase name="{name}" status="{status}"/>' for name, status in results.items())
         with tempfile.TemporaryDirectory() as directory, contextlib.chdir(directory), contextlib.redirect_stdout(output), \

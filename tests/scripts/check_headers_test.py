@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""scripts/check_headers.py finds every kind of declaration without a comment, and no other."""
+"""scripts/check_headers.py finds every kind of declaration without a comment, and nothing else."""
 
 import contextlib
 import io
@@ -18,7 +18,7 @@ HEADER = "// a.h\n// What it is for.\n#pragma once\n#define MACRO(x) \\\n  x {\n
 
 class CheckHeadersTest(unittest.TestCase):
     def check(self, text: str, header: str = HEADER) -> tuple[int, str, str]:
-        """Exit code, standard output and standard error on a header with this text."""
+        """Returns the exit code, standard output and standard error for a header with this text."""
         output, errors = io.StringIO(), io.StringIO()
         with tempfile.TemporaryDirectory() as directory, contextlib.chdir(directory), \
              contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
@@ -27,7 +27,8 @@ class CheckHeadersTest(unittest.TestCase):
         return code, output.getvalue(), errors.getvalue()
 
     def findings(self, text: str) -> list[str]:
-        """The findings on this text inside of namespace rp, as "line: what", lines counted from its first."""
+        """Returns the findings for this text inside namespace rp, as "line: what", with lines counted from its
+        first."""
         code, output, errors = self.check(text)
         self.assertEqual(errors, "")
         findings = [line.split(":", 2)[1:] for line in output.splitlines() if line.startswith("a.h:")]

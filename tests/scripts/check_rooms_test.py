@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Each fault that scripts/check_rooms.py looks for, in a small tree of rooms."""
+"""Tests each fault that scripts/check_rooms.py detects, in a small tree of rooms."""
 
 import subprocess
 import sys

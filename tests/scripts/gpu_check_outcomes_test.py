@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What the checks of scripts/gpu-check.sh make of what programs print, how they end them, and what is measured beside us."""
+"""The checks of scripts/gpu-check.sh: how they interpret the output of programs, how they end programs, and the
+measurements of other products."""
 
 import ctypes
 import importlib.util
@@ -61,7 +62,7 @@ class TraceSplitTest(unittest.TestCase):
 
 
 class FakeBench:
-    """Gives prepared results instead of running anything."""
+    """Returns prepared results instead of running anything."""
 
     left = 100.0
     scale = 1.0
@@ -103,7 +104,7 @@ class OutcomesTest(unittest.TestCase):
                          "Formats/Kernels.A/Bf16 failed")
         skipped = "x.h:9: Skipped\nno CUDA device: the driver is old\n\n[  PASSED  ] 0 tests.\n[  SKIPPED ] 12 tests, listed below:"
         self.assertEqual(device_checks.kernel_tests(FakeBench(Result(0, skipped, "", 1.0)))[0].why, "no CUDA device: the driver is old")
-        result = Result(0, skipped, "child: no CUDA device: no context\n", 1.0)  # a program whose processes have the GPU
+        result = Result(0, skipped, "child: no CUDA device: no context\n", 1.0)  # of a program whose child processes use the GPU
         self.assertEqual(device_checks.signal_tests(FakeBench(result))[0].why, "no CUDA device: no context")
 
     def test_what_a_program_printed_before_it_failed_counts(self):
@@ -252,7 +253,7 @@ class OutcomesTest(unittest.TestCase):
     def test_every_outcome_gives_a_row(self):
         line = checks.Line("what", "bar")
         for outcomes, result in (([Outcome("1", False, "a\n b | c\n")], "missed: a b | c"), ([Outcome(why="no\ntime")], "not run: no time"),
-                                 ([Outcome(has_failed=True)], "failed: nobody knows why"), ([], "failed: the check gave none"),
+                                 ([Outcome(has_failed=True)], "failed: for an unknown reason"), ([], "failed: the check gave none"),
                                  (RuntimeError("of\ntwo lines"), "failed: RuntimeError: of two lines"), (OSError(), "failed: OSError:"),
                                  (NotRun("later"), "not run: later")):
             function = unittest.mock.Mock(**({"side_effect": outcomes} if isinstance(outcomes, Exception) else {"return_value": outcomes}))
@@ -391,7 +392,7 @@ class CopyOutcomesTest(unittest.TestCase):
             self.assertEqual((Path(name) / "log").read_text(), "mib  gbs\n16   50.04\n2    9\n\n")
 
 
-# A run of three steps that writes its model, and leaves a process behind for a moment.
+# A run of three steps that writes its model and leaves a process behind for a moment.
 TRAIN = """#!/usr/bin/env python3
 import json, os, subprocess, sys, time
 words = sys.argv[1:]
@@ -527,7 +528,7 @@ class BenchTest(unittest.TestCase):
         (self.directory / "proc").mkdir()
 
         def have(total_gib: float) -> None:
-            text = f"MemTotal: {int(total_gib * (1 << 20))} kB\nMemAvailable: 100 kB\n"  # so little that nothing is taken
+            text = f"MemTotal: {int(total_gib * (1 << 20))} kB\nMemAvailable: 100 kB\n"  # so little that nothing is allocated
             (self.directory / "next").write_text(text)
             (self.directory / "next").rename(self.directory / "proc/meminfo")
 
@@ -566,7 +567,7 @@ class BenchTest(unittest.TestCase):
 
 
 class RivalsTest(unittest.TestCase):
-    """What is measured beside us, as far as it goes without a GPU."""
+    """The measurements of other products, up to the point where they need a GPU."""
 
     def run_rival(self, program: str, *words: str) -> subprocess.CompletedProcess:
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"CUDA_VISIBLE_DEVICES": ""}

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""scripts/gpu-check.sh without a GPU: what it says, what rows it takes, and, where the programs are built, its checks of
-trainings over workers on the `cpu` device, as if that were a GPU."""
+"""scripts/gpu-check.sh without a GPU: its output, the rows that it accepts, and, if the programs are built, its checks
+of trainings with workers on the `cpu` device in place of a GPU."""
 
 import ast
 import json
@@ -30,7 +30,7 @@ from table import BadRow, Row, merged, read_rows  # noqa: E402
 import speed_checks  # noqa: E402
 import training_checks  # noqa: E402
 
-# rp-launch with as many workers on the CPU as there are GPUs in the list.
+# Replaces rp-launch: runs it with as many workers on the CPU as there are GPUs in the list.
 ON_THE_CPU = """#!/usr/bin/env python3
 import os, sys
 words, at = sys.argv[1:], 0
@@ -46,7 +46,7 @@ while at < len(words):
     at += 2
 os.execv(os.environ["RP_REAL_PROGRAMS"] + "/rp-launch", ["rp-launch", *out])
 """
-# cmake that writes down what it is set to, and cannot build.
+# Replaces cmake: records its settings, and fails to build.
 CMAKE = """#!/usr/bin/env python3
 import sys
 from pathlib import Path
@@ -67,7 +67,7 @@ def row(what="a", figure="1", result="met", **changes) -> Row:
 
 
 def copy_scripts(root: Path) -> None:
-    """With what goes into every bundle."""
+    """Copies the folders that are part of every bundle."""
     for folder in ("tools", "scripts"):
         shutil.copytree(SOURCE / folder, root / folder)
     (root / "tests/parity").mkdir(parents=True)
@@ -143,7 +143,8 @@ class WithoutGpuTest(unittest.TestCase):
         self.assertEqual(of_sanitizer[0], "compute-sanitizer memcheck over a short training run", "before the long kernel tests")
 
     def parts_run(self, root: Path) -> list[str]:
-        """By gpu-check.sh of this tree where no part is named; none has a GPU, but each says so."""
+        """Returns the parts that gpu-check.sh of this tree runs if no part is named. None has a GPU, but each prints
+        its name."""
         script = root / "scripts/gpu-check.sh"
         script.write_text((SOURCE / "scripts/gpu-check.sh").read_text().replace("if ((code == 69)); then exit 69; fi", ""))
         environment = os.environ | {"CUDA_VISIBLE_DEVICES": "", "RP_PYTHON": sys.executable}
@@ -162,7 +163,7 @@ class ImportsTest(unittest.TestCase):
     FOLDER = SOURCE / "tools" / "gpu_check"
 
     def imports(self) -> dict[str, set[str]]:
-        """Of each module, wherever in it they stand, those of this folder."""
+        """Returns, for each module, the modules of this folder that it imports, at any place in it."""
         modules = {file.stem for file in self.FOLDER.glob("*.py")}
         found = {}
         for file in self.FOLDER.glob("*.py"):
@@ -193,11 +194,12 @@ class ImportsTest(unittest.TestCase):
         self.assertEqual(len(orders), 1)
 
 
-MADE = {"tiny_model": TINY_MODEL, "family_cases": FAMILY_CASES}  # what a bundle makes, by the name with which a Bench is asked for it
+MADE = {"tiny_model": TINY_MODEL, "family_cases": FAMILY_CASES}  # files of a bundle, by the name under which checks request them
 
 
 def called_from(names: set[str]) -> tuple[set[str], set[str]]:
-    """Programs that functions of the checks ask for, with all that they call in turn, and what of MADE they ask for."""
+    """Returns the programs that these functions of the checks request, directly or through functions that they call,
+    and the entries of MADE that they request."""
     bodies: dict[str, list[ast.AST]] = {}
     for file in ImportsTest.FOLDER.glob("*.py"):
         for node in ast.parse(file.read_text()).body:
@@ -269,7 +271,7 @@ class BundleTest(unittest.TestCase):
         self.assertEqual(listed("programs", "kernel").returncode, 2)
 
     def test_a_bundle_for_some_parts_has_their_programs_and_says_which_parts(self):
-        """Programs that are shell scripts, of a build that only writes down what it is to build."""
+        """Uses shell scripts as programs, from a build that only records what it is to build."""
         with tempfile.TemporaryDirectory(prefix="rp-gpu-bundle-") as name:
             root = Path(name)
             copy_scripts(root)
@@ -333,7 +335,7 @@ class RowsTest(unittest.TestCase):
 
 @unittest.skipUnless(os.environ.get("RP_PROGRAMS"), "the programs are not built")
 class OnTheCpuTest(unittest.TestCase):
-    """A bundle of links whose rp-launch has its workers on the CPU."""
+    """Tests with a bundle of links whose rp-launch runs its workers on the CPU."""
 
     @classmethod
     def setUpClass(cls):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What nvcc makes of kernels/cuda: whole packs are loaded and stored by 16 bytes, no kernel spills registers, and the norm's
-gradient leaves room for half of a multiprocessor's threads and loads before it waits. The GPU is not needed for that; what it
-makes of them is the matter of scripts/gpu-check.sh."""
+"""The code that nvcc generates for kernels/cuda: whole packs are loaded and stored by 16 bytes, no kernel spills
+registers, and the norm's gradient lets a multiprocessor run at least half of its threads, and issues its loads before
+it waits. The test needs no GPU; how GPUs run this code is tested by scripts/gpu-check.sh."""
 
 import re
 import shutil
@@ -15,12 +15,13 @@ from pathlib import Path
 SOURCE = Path(__file__).resolve().parents[2]
 KERNELS = SOURCE / "kernels" / "cuda"
 GENERATIONS = (80, 86, 89, 90, 120)
-# Of a multiprocessor of each (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"): threads, blocks,
-# bytes of shared memory, of which each block takes 1024 more than it asks for. All have 65,536 registers, given to warps by 256.
+# For a multiprocessor of each generation (CUDA C++ Programming Guide, "Technical Specifications per
+# Compute Capability"): threads, blocks, and bytes of shared memory, of which each block occupies
+# 1024 more than it requests. All have 65,536 registers, allocated to warps in units of 256.
 MULTIPROCESSORS = {80: (2048, 32, 164 << 10), 86: (1536, 16, 100 << 10), 89: (1536, 24, 100 << 10), 90: (2048, 32, 228 << 10),
                    120: (1536, 24, 100 << 10)}
 FLAGS = ["-std=c++20", "-O3", "-DNDEBUG", "-fmad=false", f"-I{SOURCE}", f"-I{SOURCE / 'include'}"]
-# Loads and stores of 16 bytes that a kernel's aligned instances have at least.
+# The minimum number of 16-byte loads and stores in a kernel's instances for aligned arrays.
 ACCESSES = {"cross_entropy_rows": (2, 2), "embed_rows": (1, 1), "embed_grad_rows": (2, 1), "round_elements": (1, 1), "scale_elements": (1, 1),
             "rms_norm_rows": (3, 1), "rms_norm_grad_rows": (6, 2), "rotate_rows": (4, 2), "glu_elements": (2, 1),
             "glu_grad_elements": (3, 2)}
@@ -31,7 +32,7 @@ def nvcc() -> str | None:
 
 
 def compiled(source: Path, output: Path, *words: str) -> str:
-    """What the compiler says."""
+    """Returns the output of the compiler."""
     process = subprocess.run([nvcc(), *FLAGS, *words, source, "-o", output], capture_output=True, text=True, timeout=240)
     if process.returncode != 0:
         raise RuntimeError(process.stdout + process.stderr)
@@ -39,19 +40,20 @@ def compiled(source: Path, output: Path, *words: str) -> str:
 
 
 def instances(ptx: str) -> dict[str, str]:
-    """The code of each entry, by its name."""
+    """Returns the code of each entry, by its name."""
     parts = re.split(r"^(?:\.visible |\.weak )?\.entry (\w+)\(", ptx, flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2]))
 
 
 def is_aligned(kernel: str, name: str) -> bool:
-    """Whether this is an instance of the kernel for aligned arrays, which is the first condition behind its element."""
+    """Returns whether this is an instance of the kernel for aligned arrays. That is the first condition after its
+    element type."""
     return re.search(rf"\d{kernel}I(?:f|NS0_4(?:Bf16|Fp16)E)Lb1E", name) is not None
 
 
 @dataclass(frozen=True)
 class Use:
-    """What one kernel takes on one generation."""
+    """The resources that one kernel needs on one generation."""
     kernel: str
     generation: int
     registers: int
@@ -60,7 +62,7 @@ class Use:
 
 
 def uses(said: str) -> list[Use]:
-    """From the words of ptxas -v."""
+    """Parses the output of ptxas -v."""
     found = re.findall(r"Compiling entry function '(\w+)' for 'sm_(\d+)'(?:(?!Compiling entry).)*?(\d+) bytes spill stores"
                        r"(?:(?!Compiling entry).)*?Used (\d+) registers([^\n]*)", said, re.DOTALL)
     return [Use(kernel, int(generation), int(registers), sum(map(int, re.findall(r"(\d+) bytes smem", rest))), int(spilled))
@@ -68,7 +70,7 @@ def uses(said: str) -> list[Use]:
 
 
 def resident_threads(use: Use, block: int) -> int:
-    """Of blocks of so many threads, on one multiprocessor."""
+    """Returns the number of threads that fit on one multiprocessor in blocks of `block` threads."""
     threads, blocks, shared_bytes = MULTIPROCESSORS[use.generation]
     warps = block // 32
     by_registers = 65536 // (-(-use.registers * 32 // 256) * 256) // warps

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""scripts/setup.sh ends with a PyTorch that can be imported, whatever the CUDA toolkit offers. Its programs are stand-ins
-that write down how they are called; PyTorch's own Python packages must be there before it is tried."""
+"""scripts/setup.sh ends with a PyTorch that can be imported, whatever the CUDA toolkit contains. Its programs are
+stand-ins that record how they are called. PyTorch's own Python packages must be installed before PyTorch is tried."""
 
 import os
 import shutil
@@ -18,7 +18,7 @@ echo "$*" >>"$CALLS"
 
 class SetupTest(unittest.TestCase):
     def calls(self, toolkit: bool, suffices: bool) -> list[str]:
-        """The calls of .venv/bin/python that a first run of setup.sh makes, those for torch only."""
+        """Returns those calls of .venv/bin/python in a first run of setup.sh that concern torch."""
         with tempfile.TemporaryDirectory(prefix="rp-setup-") as name:
             root = Path(name)
             for file in ("scripts/setup.sh", "tools/requirements.txt"):

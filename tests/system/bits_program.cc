@@ -1,8 +1,8 @@
-// bits_program GRAIN PLANS LLAMA [MODEL]: trains small models for a few steps and prints all that must be equal between
-// two runs: losses as hexadecimal numbers, and a hash of each output, parameter, moment and buffer. Used by
-// bits_test.py.
+// bits_program GRAIN PLANS LLAMA [MODEL]: trains small models for a few steps and prints everything
+// that must be equal between two runs: losses as hexadecimal numbers, and a hash of each output,
+// parameter, moment and buffer. Used by bits_test.py.
 //   GRAIN   stage or layer: the grain of recompute
-//   PLANS   automatic, stages or layers: the plans by hand below
+//   PLANS   automatic, or stages or layers, which are the manual plans below
 //   LLAMA   a Hugging Face directory
 //   MODEL   digits, llama, two_models or routing; without it all four are pipelines of one session
 #include <roundpipe/roundpipe.h>
@@ -18,8 +18,8 @@
 #include <utility>
 #include <vector>
 
-// The networks are those of the examples themselves, whose main() is left unused. (And, under another name, needs a
-// return.)
+// Includes the networks of the examples. Their main() gets another name and is not used; under that
+// name the compiler expects a return.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wreturn-type"
 #define main main_of_the_example
@@ -34,7 +34,8 @@ namespace distillation {
 
 namespace {
 
-// Each name of PLANS has the plan of each pipeline. The two plans by hand cut forward and backward differently.
+// For each name of PLANS, the plan of each pipeline. The two manual plans cut forward and backward
+// differently.
 using Plans = std::map<std::string, std::string>;
 const std::map<std::string, Plans> kPlans = {{"stages",
                                               {{"digits", "forward 0-1 2 | fused 3-4 | backward 1-2 0"},
@@ -49,13 +50,13 @@ const std::map<std::string, Plans> kPlans = {{"stages",
                                                {"student", "forward 0 | fused 1 | backward 0"},
                                                {"routing", "forward 0 1 2 3 4 | fused 5 | backward 3-4 0-2"}}}};
 
-// What the command says.
+// The settings from the command line.
 struct Settings {
   rp::RecomputeGrain grain = rp::RecomputeGrain::kStage;
   std::string plans;
   std::filesystem::path llama;
 
-  // `options` for the pipeline of this name.
+  // Returns `options`, adapted to the pipeline with this name.
   [[nodiscard]] rp::PipelineOptions with(const std::string& name, rp::PipelineOptions options) const {
     options.name = name;
     options.recompute_grain = grain;
@@ -64,7 +65,7 @@ struct Settings {
   }
 };
 
-// What a model does after the start of the session.
+// The training of a model, which runs after the start of the session.
 using Training = std::function<void()>;
 
 std::string hash_of(const at::Tensor& tensor) {
@@ -91,8 +92,8 @@ void print_state(const char* model, rp::Pipeline& pipe) {
   }
 }
 
-// BatchNorm and dropout, with evaluations between the steps. More rounds than the two and the ten after which an
-// automatic plan changes.
+// BatchNorm and dropout, with evaluations between the steps. It has more rounds than the two and
+// the ten after which an automatic plan changes.
 Training train_digits(rp::Session& session, const Settings& settings) {
   using namespace digits;
   const rp::Model model{rp::layer<Stem>(8), rp::layer<Residual>(8, 8, 1), rp::layer<Residual>(8, 12, 2),
@@ -159,7 +160,8 @@ Training train_two_models(rp::Session& session, const Settings& settings) {
   };
 }
 
-// A mixture of two experts that draws its routing in the forward, and has no way but the saved one to know it again.
+// A mixture of two experts that draws its routing randomly in the forward pass. The recompute can
+// reproduce it only from the saved routing.
 struct Experts : torch::nn::Module {
   explicit Experts(int size)
       : gate(register_module("gate", torch::nn::Linear(size, 2))),

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Losses, weights, moments, buffers and outputs are the same for any number of workers, grain of recompute and plan: the
-digits network of the example (buffers, dropout), a Llama (tied embeddings), the example's two models, and a model that saves
-its routing for the recompute. bits_program prints what is compared."""
+"""Losses, weights, moments, buffers and outputs are the same for any number of workers, grain of recompute and plan.
+The models are the digits network of the example (buffers, dropout), a Llama (tied embeddings), the example's two
+models, and a model that saves its routing for the recompute. bits_program prints the values that are compared."""
 
 import itertools
 import os
@@ -23,7 +23,7 @@ PLANS = ("automatic", "stages", "layers")
 
 
 def run(grain: str, plans: str, model: str = "", launch: tuple = ()) -> dict[str, list[str]]:
-    """What a run printed, by model; all models in one session if none is given."""
+    """Returns the output of a run by model. All models are in one session if no model is given."""
     launcher = [PROGRAMS / "rp-launch", *on_device([*map(str, launch)])] if launch else []
     command = [*launcher, PROGRAM, grain, plans, LLAMA, *([model] if model else [])]
     process = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
@@ -36,11 +36,12 @@ def run(grain: str, plans: str, model: str = "", launch: tuple = ()) -> dict[str
 
 
 class BitsTest(unittest.TestCase):
-    """All models in one session; every number of workers with every plan and with both grains, every plan with both."""
+    """All models in one session: every number of workers with every plan and with both grains, and every plan with
+    both grains."""
 
     @classmethod
     def setUpClass(cls):
-        # Without rp-launch; but it takes that to have a GPU.
+        # Runs without rp-launch, except on a GPU, which only rp-launch can provide.
         cls.expected = run("stage", "automatic", launch=("--workers", 1) if GPU else ())
 
     def test_a_run_prints_what_is_to_be_compared(self):
@@ -80,7 +81,8 @@ class BitsTest(unittest.TestCase):
 
 
 class AloneTest(unittest.TestCase):
-    """Each model in a session of its own, every combination; that other models share a session changes nothing either."""
+    """Each model in its own session, in every combination: the results do not depend on other models in the
+    session."""
 
     def same_bits(self, model: str):
         expected = {model: run("stage", "automatic")[model]}

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What happens to checkpoints: damaged ones are refused by name, a run goes on from the newest whole one with the bits of a run that
-was never interrupted, old ones are deleted, and a trained model can be written later. RP_CHECKPOINT_TRIALS: how many damaged
-output directories and edits are tried."""
+"""Checkpoints: damaged ones are refused by name, a run continues from the newest intact one with the bits of a run
+that was never interrupted, old ones are deleted, and a trained model can be written later. RP_CHECKPOINT_TRIALS: the
+number of damaged output directories and edits to try."""
 
 import json
 import os
@@ -30,13 +30,13 @@ def checkpoints(output: Path) -> list[int]:
 
 
 def wait_for_step(process: subprocess.Popen, step: int):
-    """Reads its stdout up to the line of that step; StopIteration if it ends before."""
+    """Reads the process's stdout up to the line of that step. Raises StopIteration if the process ends before."""
     while not re.match(rf"step +{step}/", next(process.stdout)):
         pass
 
 
 def damage(checkpoint: Path, chance: random.Random) -> str:
-    """One change that makes a checkpoint useless."""
+    """Makes one change that renders a checkpoint useless. Returns its description."""
     names = ["state.json", "state.safetensors", "XXH128SUMS"]
     file = checkpoint / chance.choice(names)
     data = bytearray(file.read_bytes())
@@ -60,7 +60,7 @@ def damage(checkpoint: Path, chance: random.Random) -> str:
 
 
 class DamagedCheckpointsTest(LaunchedTest):
-    """One run of STEPS steps, interrupted after four of them, with a checkpoint of each."""
+    """A run of STEPS steps that is interrupted after four of them, with a checkpoint of each step."""
 
     def setUp(self):
         super().setUp()
@@ -81,11 +81,11 @@ class DamagedCheckpointsTest(LaunchedTest):
             self.copy()
             damaged = self.chance.sample([4, 3, 2, 1], self.chance.randrange(4))
             done = [damage(self.output / f"checkpoint-{step}", self.chance) for step in damaged]
-            if self.chance.random() < 0.5:  # a save was killed
+            if self.chance.random() < 0.5:  # as if a save was killed
                 partial = self.output / ".checkpoint-5.partial-0123abcd"
                 partial.mkdir()
                 (partial / "state.safetensors").write_bytes(b"half")
-            if self.chance.random() < 0.5:  # and so was a write of the metrics
+            if self.chance.random() < 0.5:  # as if a write of the metrics was killed
                 with open(self.output / "metrics.jsonl", "a") as file:
                     file.write('{"step": 5, "loss": 1.')
             whole = {4, 3, 2, 1} - set(damaged)
@@ -103,7 +103,8 @@ class DamagedCheckpointsTest(LaunchedTest):
                 self.assertEqual(checkpoints(self.output), [step for step in names if step <= newest] + list(range(newest + 1, STEPS + 1)))
 
     def misname(self, whole: set[int], done: list[str]) -> set[int]:
-        """In some trials, renames one whole checkpoint or exchanges the names of two, and removes them from `whole`. Returns the steps in the wrong names."""
+        """In some trials, renames one intact checkpoint or exchanges the names of two, and removes them from `whole`.
+        Returns the steps with wrong names."""
         kind = self.chance.choice(["", "", "rename", "exchange"])
         if len(whole) <= 2 or not kind:
             return set()
@@ -194,7 +195,7 @@ class AutomaticResumeTest(LaunchedTest):
         wait_for_step(process, 3)
         process.send_signal(signal.SIGKILL)
         process.communicate(timeout=DEADLINE_S)
-        time.sleep(0.2)  # its processes end with it
+        time.sleep(0.2)  # until its processes have ended with it
         self.assertEqual(checkpoints(self.output), [])
         out = self.run_train(settings(self.output, resume="auto")).stdout
         self.assertIn(f"note: there is no checkpoint in {self.output} to resume from: the run begins\n", out)
@@ -303,7 +304,7 @@ class SumsTest(LaunchedTest):
         weights = bytearray((merged / "model.safetensors").read_bytes())
         weights[-1] ^= 1
         (merged / "model.safetensors").write_bytes(weights)
-        self.refused(64, "model.safetensors: does not have its checksum in SHA256SUMS beside it", model=merged)
+        self.refused(64, "model.safetensors: does not have its checksum in SHA256SUMS next to it", model=merged)
         adapter = self.directory / "output" / "final"
         self.output = self.directory / "next"
         sums = (adapter / "SHA256SUMS").read_text()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Processes that crash where core dumps are on: the run ends soon, and the core holds none of the store, whose size it would have."""
+"""Crashes with core dumps enabled: the run ends soon, and the core is small because it does not contain the store."""
 
 import os
 import re
@@ -17,7 +17,8 @@ CORE_PATTERN = Path("/proc/sys/kernel/core_pattern").read_text()
 
 class CoreDumpTest(LaunchedTest):
     def crash(self, find, model: Path, **variables):
-        """Lets the process that `find` names crash after the run's first step. The run's store in MiB, and how long it took to end."""
+        """Crashes the process that `find` returns after the run's first step. Returns the size of the run's store in
+        MiB, and the seconds until the run ended."""
         output = self.directory / "-".join([find.__name__, *variables])
         limit = resource.RLIM_INFINITY
         process = subprocess.Popen(self.command(settings(output, model=model, max_steps=1000, save_every="never"), ["--workers", "2"]),
@@ -47,7 +48,7 @@ class CoreDumpTest(LaunchedTest):
                 self.assertLess(seconds, 2, "from the crash to the end of the run")
                 self.assertGreater(store_mib, 350)
                 if CORE_PATTERN.startswith(("|", "/")):
-                    continue  # somebody else has it
+                    continue  # another program or folder receives the core
                 cores = list(self.directory.glob("core*"))
                 self.assertEqual(len(cores), 1)
                 self.assertLess(cores[0].stat().st_blocks * 512 / 2**20, store_mib / 2)

@@ -1,4 +1,4 @@
-// A training program that ends in the way that its first argument names. Used by endings_test.py.
+// A training program whose first argument selects how it ends. Used by endings_test.py.
 #include <roundpipe/roundpipe.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -57,10 +57,10 @@ int main(int argc, char** argv) {
   rp::Pipeline pipe(session, model, rp::loss("mean square", mean_square), {.num_microbatches = 2});
   session.start();
   if (g_mode == "save-fails") {
-    const rlimit limit{.rlim_cur = 1024, .rlim_max = 1024};  // bytes of a file
+    const rlimit limit{.rlim_cur = 1024, .rlim_max = 1024};  // maximum file size in bytes
     setrlimit(RLIMIT_FSIZE, &limit);
     signal(SIGXFSZ, SIG_IGN);
-    pipe.save_state(std::string(std::getenv("TMPDIR")) + "/state", "");  // throws, and nobody catches it
+    pipe.save_state(std::string(std::getenv("TMPDIR")) + "/state", "");  // throws an exception that is not caught
   }
   if (g_mode == "throw-in-main") throw std::runtime_error("main's own message");
   if (g_mode == "exit-7") return 7;

@@ -1,7 +1,7 @@
-"""How a run ends: exit code, one message, nothing left behind within two seconds. Each ending several times.
+"""The end of a run: its exit code, one message, nothing left behind after two seconds. Each ending is tested several
+times.
 
-Usage: endings_test.py BIN_DIR PROGRAM REPETITIONS [Endings | Dumps]
-"""
+Usage: endings_test.py BIN_DIR PROGRAM REPETITIONS [Endings | Dumps]"""
 import os
 import pathlib
 import signal
@@ -20,7 +20,7 @@ NOTICE = f"{PROGRAM.name}: no further round is begun; Ctrl-C again ends at once\
 
 
 def processes_of(marker):
-    """Pids whose environment holds the marker: the run's own, whatever they are called."""
+    """Returns the pids of processes whose environment contains the marker: those of the run, whatever their names."""
     found = []
     for entry in pathlib.Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -33,7 +33,7 @@ def processes_of(marker):
 
 
 class Run:
-    """A run of rp-launch in a scratch TMPDIR, known by a variable in its environment."""
+    """A run of rp-launch in a scratch TMPDIR, identified by a variable in its environment."""
 
     def __init__(self, *command, workers=3, variables={}, prefix=()):
         self.scratch = tempfile.TemporaryDirectory()
@@ -46,7 +46,7 @@ class Run:
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
     def worker(self, number):
-        """The pid of a worker."""
+        """Returns the pid of a worker."""
         wanted = [b"RP_ROLE=worker", f"RP_WORKER={number}".encode()]
         for pid in processes_of(self.marker):
             variables = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
@@ -138,7 +138,7 @@ class Endings(unittest.TestCase):
         self.repeat("differ-in-argument", 1, "layer 1 (", workers=8)
 
     def test_a_worker_that_dies_while_rp_launch_is_stopped_is_reported_with_that(self):
-        # Until the coordinator has waited in vain for the worker, and before.
+        # Stopped until the coordinator's wait for the worker has timed out, and for less than that.
         for seconds in (2.5, 0.2):
             for _ in range(REPETITIONS):
                 run = Run(PROGRAM, "until-signal", variables={"RP_WAIT_TIMEOUT": "1"})
@@ -161,9 +161,9 @@ class Endings(unittest.TestCase):
             run.process.send_signal(signal.SIGSTOP)
             os.kill(run.worker(1), signal.SIGKILL)
             time.sleep(0.3)
-            os.kill(coordinator, signal.SIGSTOP)  # whose word would end the waits of the others
+            os.kill(coordinator, signal.SIGSTOP)  # otherwise its messages would end the waits of the other workers
             time.sleep(1.5)
-            # None has ended where none had a task yet that needs something of worker 1.
+            # No worker has ended if no worker had a task yet that needs data of worker 1.
             num_in_vain += not others <= set(processes_of(run.marker))
             for pid in (coordinator, run.process.pid):
                 os.kill(pid, signal.SIGCONT)
@@ -217,7 +217,7 @@ class Endings(unittest.TestCase):
         def act(run):
             run.wait_running()
             run.process.send_signal(signal.SIGINT)
-            time.sleep(0.3)  # two signals at once are one
+            time.sleep(0.3)  # two signals at the same time would count as one
             start = time.monotonic()
             run.process.send_signal(signal.SIGINT)
             run.process.wait(timeout=DEADLINE)
@@ -232,7 +232,8 @@ class Endings(unittest.TestCase):
 
 
 def wait_for_standstill(pid, workers):
-    """Until no process of the run begins a layer or commits a slot, by its fault board (docs/formats/fault_board.md)."""
+    """Waits until no process of the run begins a layer or commits a slot, according to its fault board
+    (docs/formats/fault_board.md)."""
     board = next(fd for fd in pathlib.Path(f"/proc/{pid}/fd").iterdir() if "fault-board" in os.readlink(fd))
     seen, times = None, 0
     while times < 10:
@@ -244,7 +245,7 @@ def wait_for_standstill(pid, workers):
 
 
 class Dumps(unittest.TestCase):
-    """Interrupted runs and those that stand still say what each process waits for, once."""
+    """Interrupted runs, and runs that stand still, print once what each process waits for."""
 
     def ended(self, run, code):
         actual, out, err = run.end(self)

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Evaluations of `train`: what they measure, that workers and interruptions change nothing, and what is kept of the best one."""
+"""Evaluations of `train`: their values, that workers and interruptions do not change them, and that the best model is
+kept."""
 
 import json
 import math
@@ -19,12 +20,12 @@ def evaluations(output: Path) -> list[dict]:
 
 
 def same_evaluations(output: Path) -> list[str]:
-    """Their lines without the time that they took."""
+    """Returns the lines of evaluations.jsonl without their times."""
     return [re.sub(r'"seconds": [^,]*, ', "", line) for line in (output / "evaluations.jsonl").read_text().splitlines()]
 
 
 def documents_of(path: Path) -> list[list[int]]:
-    """Of a token file in which all tokens are trained."""
+    """Returns the documents of a token file in which all tokens are trained."""
     raw = path.read_bytes()
     num_documents, num_tokens = struct.unpack_from("<QQ", raw, 24)
     ends, tokens = array("Q"), array("I")
@@ -47,7 +48,7 @@ class EvaluationTest(LaunchedTest):
         total, count = 0.0, 0
         with torch.no_grad():
             for document in documents_of(SAMPLE / "data.tokens"):
-                for begin in range(0, len(document) - 1, 64):  # as text is cut
+                for begin in range(0, len(document) - 1, 64):  # as `train` cuts text
                     piece = torch.tensor([document[begin:begin + 65]])
                     logits = model(piece[:, :-1]).logits
                     total += torch.nn.functional.cross_entropy(logits[0], piece[0, 1:], reduction="sum").item()
@@ -109,7 +110,7 @@ class EvaluationTest(LaunchedTest):
 
 
 class BestModelTest(LaunchedTest):
-    """A learning rate that spoils the model: the best evaluation is an early one."""
+    """Runs with a learning rate that spoils the model, so the best evaluation is an early one."""
 
     def run_spoiled(self, output: Path, **changes):
         values = {"max_steps": 40, "learning_rate": "0.3", "max_grad_norm": 0, "eval_share": 0.2, "eval_every": 1, "sequence_length": 64,

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The examples print the same losses however they are run; the batch script starts, stops and queues a job again."""
+"""The examples print the same losses with any number of workers and without rp-launch; the batch script starts, stops
+and requeues a job."""
 
 import os
 import re
@@ -23,7 +24,7 @@ class ExamplesTest(unittest.TestCase):
         return re.findall(r"loss.*", process.stdout)
 
     def same_losses(self, example: str) -> list[float]:
-        """With 1 and 2 workers, and without rp-launch."""
+        """Checks that the losses are the same with 1 and 2 workers and without rp-launch. Returns them."""
         program, launch = str(PROGRAMS / example), str(PROGRAMS / "rp-launch")
         alone = self.losses(program)
         self.assertGreater(len(alone), 3)
@@ -89,11 +90,11 @@ class BatchScriptTest(unittest.TestCase):
     def test_train_takes_all_of_its_options(self):
         process = self.start(PROGRAMS)
         _, errors = process.communicate(timeout=60)
-        self.assertEqual(process.returncode, 64, errors)  # the model is not there; 2 would be an option
+        self.assertEqual(process.returncode, 64, errors)  # the model does not exist; a wrong option would be 2
         self.assertIn("no-model", errors)
 
     def start_small(self, changes: dict = {}) -> subprocess.Popen:
-        """The script with the real programs, on a small model for six steps with a checkpoint of each."""
+        """Starts the script with the real programs, on a small model for six steps with a checkpoint of each."""
         real = PROGRAMS / "rp-launch"
         self.stand_in("rp-launch", f"""words=()
 while [ $# -gt 0 ]; do

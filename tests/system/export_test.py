@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""A model that is loaded and not trained is written as it came: names, layouts of experts, dtypes, shards, index, bit for bit. Packed
-experts are written as bf16. Of multimodal models the text is trained and the rest written as it came."""
+"""A model that is loaded and not trained is written unchanged, bit for bit: names, layouts of experts, dtypes, shards,
+index. Packed experts are written as bf16. Of multimodal models the text part is trained, and the rest is written
+unchanged."""
 
 import json
 import unittest
@@ -28,7 +29,7 @@ def make_model(family: str, dtype: str):
 
 
 def save_as_in_memory(model, folder: Path, num_shards: int):
-    """As save_pretrained(), which splits a new model's experts, but with them fused."""
+    """Like save_pretrained(), which splits a new model's experts, but keeps them fused."""
     from safetensors.torch import save_file
 
     model.config.save_pretrained(folder)
@@ -126,7 +127,7 @@ class ExportTest(ExportedTest):
         self.assertEqual(index["metadata"], {"total_size": sum(value.nbytes for value in expected.values()), "note": "mine"})
         for name, value in AutoModelForCausalLM.from_pretrained(unpacked).state_dict().items():
             self.assertTrue(expected[name].equal(value), name)
-        # What was written is trained like any other model.
+        # The written model can be trained like any other model.
         self.run_train(settings(self.output / "again", model=unpacked, max_steps=1))
 
     def test_pairs_that_are_not_trained_change_nothing_when_they_are_merged(self):
@@ -137,7 +138,7 @@ class ExportTest(ExportedTest):
 
 
 def make_multimodal(folder: Path):
-    """A Gemma 3 with eyes, in two shards."""
+    """Creates a Gemma 3 with a vision part, in two shards."""
     import torch
     from transformers import Gemma3Config, Gemma3ForConditionalGeneration
 
@@ -156,7 +157,7 @@ def tensors_of(folder: Path) -> dict:
 
 
 class MultimodalTest(ExportedTest):
-    """Of a multimodal model the text is trained; the rest is carried along."""
+    """Of a multimodal model the text part is trained, and the rest is copied unchanged."""
 
     def setUp(self):
         super().setUp()
@@ -178,7 +179,7 @@ class MultimodalTest(ExportedTest):
         self.assert_same_files(self.model, self.export(self.model, "bf16"))
 
     def test_training_says_what_is_trained_and_leaves_the_rest(self):
-        text = " ".join(self.run_train(settings(self.output, model=self.model)).stdout.split())  # the header breaks its lines
+        text = " ".join(self.run_train(settings(self.output, model=self.model)).stdout.split())  # undoes the line breaks of the header
         line = f"of a model of type gemma3, whose {len(self.others)} other tensors are carried along as they are"
         self.assertEqual(text.count(line), 1, text)
         self.assert_only_text_changed(self.output / "final")

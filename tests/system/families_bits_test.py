@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Training has the same bits with any number of workers, whatever a model's layers are made of: windows, experts, pairs of LoRA.
-What was not trained is exported as it came."""
+"""Training has the same bits with any number of workers, for all kinds of layers: windows, experts, pairs of LoRA.
+Parts that were not trained are exported unchanged."""
 
 import json
 import shutil
@@ -53,7 +53,7 @@ class FamiliesBitsTest(LaunchedTest):
         self.check("qwen3_moe", router_aux_loss=0.5, z_loss=0.01)
         step = metrics(next(self.directory.glob("*1stage")))[0]
         self.assertGreater(step["z_loss"], 0)
-        self.assertGreater(step["aux_loss"], 0.5 * 1.5)  # of 2 experts a token: 0.5 * 2 where they are balanced
+        self.assertGreater(step["aux_loss"], 0.5 * 1.5)  # 0.5 * 2 for two balanced experts per token
         self.assertTrue(0 <= step["least_loaded_expert"] <= 1 <= step["most_loaded_expert"] <= 3, step)
 
     def test_balance_of_a_model_without_experts_is_refused(self):
@@ -67,7 +67,8 @@ class FamiliesBitsTest(LaunchedTest):
 
 
 class AdapterTest(LaunchedTest):
-    """Adapters that train writes: resumed, continued, merged; what is wrong about others is said before anything is made."""
+    """Adapters that train writes can be resumed, continued and merged. Problems of other adapters are reported before
+    anything is written."""
 
     def setUp(self):
         super().setUp()

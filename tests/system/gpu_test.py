@@ -1,4 +1,4 @@
-"""What a run on GPUs says where there is none: one clear message with a remedy, never a loader's error."""
+"""A run on GPUs prints one clear message with a remedy if there is no GPU, never an error of the loader."""
 
 import ctypes
 import os
@@ -27,7 +27,7 @@ class NoGpuTest(LaunchedTest):
             self.assertEqual(len(process.stderr.strip().splitlines()), 1, process.stderr)
 
     def test_the_plug_in_loads_and_says_what_is_missing(self):
-        """Without rp-launch the program itself meets it."""
+        """Without rp-launch the program itself reports the problem."""
         process = subprocess.run([str(PROGRAMS / "train"), *settings(self.output)], capture_output=True, text=True, timeout=DEADLINE_S,
                                  env=os.environ | {"RP_DEVICE": "cuda"})
         self.assertEqual(process.returncode, 69, process.stdout[-2000:] + process.stderr[-2000:])

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Host memory of a run: what `train` plans, what the kernel allocates, and a store in files that is larger than memory."""
+"""Host memory of a run: the amount that `train` plans, the amount that the kernel allocates, and a store in files that
+is larger than memory."""
 
 import os
 import re
@@ -14,10 +15,12 @@ from launched import LaunchedTest, bits, make_model, settings
 from memory_group import MemoryGroup, NoMemoryGroup
 
 MEDIUM = dict(hidden_size=320, intermediate_size=1280, num_hidden_layers=4)  # 6.6 million parameters: a store of 105 MB
-# 67 million parameters in thin layers: a store of a GiB, beside which a stage's buffers are small.
+# 67 million parameters in thin layers: a store of a GiB, compared with which a stage's buffers are
+# small.
 LARGE = dict(hidden_size=512, intermediate_size=2048, num_hidden_layers=16, num_attention_heads=8, num_key_value_heads=8)
 LARGE_PLAN = "forward 0-1 2-3 4-5 6-7 8-9 10-11 12-13 14-15 | fused 16-17 | backward 14-15 12-13 10-11 8-9 6-7 4-5 2-3 0-1"
-# Stages are cut anew after round 10; with two rounds in flight and 4 workers each worker has had each of the new stages then.
+# Stages are cut again after round 10. With two rounds in flight and 4 workers, each worker has run
+# each of the new stages by this step.
 SETTLED = 18
 UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
@@ -28,7 +31,8 @@ def bytes_of(text: str) -> float:
 
 
 def segments_of(launcher: int) -> dict[tuple[int, int], int]:
-    """Bytes allocated to the memory and disk files without a name that rp-launch holds, by file."""
+    """Returns the bytes that are allocated for the unnamed files in memory and on disk that rp-launch holds, by
+    file."""
     sizes = {}
     for entry in Path(f"/proc/{launcher}/fd").iterdir():
         name = os.readlink(entry)
@@ -39,7 +43,7 @@ def segments_of(launcher: int) -> dict[tuple[int, int], int]:
 
 
 class MeasuredTest(LaunchedTest):
-    """What a run takes, seen from outside, against what it prints."""
+    """Compares the memory of a run, measured from outside, with what the run prints."""
 
     @classmethod
     def setUpClass(cls):
@@ -48,7 +52,7 @@ class MeasuredTest(LaunchedTest):
         cls.model = make_model(Path(directory.name), **MEDIUM)
 
     def run_measured(self, steps: tuple[int, ...], launch: tuple = ("--workers", "2"), **changes) -> tuple[str, dict[int, int]]:
-        """What it prints, and the bytes of its segments when these steps are done."""
+        """Returns the run's output, and the bytes of its segments after each of these steps."""
         process = subprocess.Popen(self.command(settings(self.output, **changes), list(launch)),
                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.addCleanup(process.kill)
@@ -92,7 +96,7 @@ class HostMemoryTest(MeasuredTest):
 
 
 class OtherModesTest(MeasuredTest):
-    """The same in the other modes; tests/pipeline/memory_plan_test.cc does it in one process."""
+    """The same comparison in the other modes. tests/pipeline/memory_plan_test.cc does it in one process."""
 
     def test_async_takes_18(self):
         self.check(18, **{"async": True})
@@ -107,7 +111,7 @@ class OtherModesTest(MeasuredTest):
 
 
 class FlatMemoryTest(MeasuredTest):
-    """The same over many steps."""
+    """The same comparison over many steps."""
 
     def test_500_steps(self):
         self.check(16, num_steps=500)
@@ -172,7 +176,7 @@ class ParamsOnTest(LaunchedTest):
 
 
 class SmallerThanTheStoreTest(LaunchedTest):
-    """A memory limit of half the store: only a control group can set one."""
+    """A memory limit of half the store, which only a control group can set."""
 
     def test_half_the_store_is_enough_memory_with_files_and_gives_the_same_bits(self):
         run = dict(model=make_model(self.directory / "model", **LARGE), max_steps=3, batch_size=4, num_microbatches=2)

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""What `cmake --install` makes is enough for a project outside the tree, wherever it is moved to. The folder of the test
-stays in the build folder under the same name, so that ccache knows the one file with LibTorch that is compiled."""
+"""The result of `cmake --install` is sufficient for a project outside the tree, wherever it is moved to. The folder of
+the test stays in the build folder under the same name, so that ccache recognises the only compiled file that includes
+LibTorch."""
 
 import os
 import re
@@ -29,14 +30,14 @@ class InstallTest(unittest.TestCase):
     def setUpClass(cls):
         shutil.rmtree(PLACE, ignore_errors=True)
         run("cmake", "--install", BUILD, "--prefix", PLACE / "first", "--strip")
-        (PLACE / "first").rename(PREFIX)  # nothing in it may know where it was
+        (PLACE / "first").rename(PREFIX)  # nothing in it may contain its former path
 
     def configure(self, *settings: str, expect: int = 0, **options) -> subprocess.CompletedProcess:
         return run("cmake", "-G", "Ninja", "-S", SOURCE / "examples" / "outside", "-B", PLACE / "build", "-DCMAKE_BUILD_TYPE=Release",
                    f"-DCMAKE_PREFIX_PATH={PREFIX}", *settings, expect=expect, **options)
 
     def refusal(self, *settings: str, **options) -> str:
-        """The one paragraph that find_package() prints, without its line breaks."""
+        """Returns the single paragraph that find_package() prints, without its line breaks."""
         shutil.rmtree(PLACE / "build", ignore_errors=True)
         process = self.configure(*settings, expect=1, **options)
         self.assertEqual(process.stderr.count("CMake Error"), 1, process.stderr)

@@ -1,4 +1,5 @@
-"""What the whole-program tests share: runs of train under rp-launch, each with a deadline, and what they must not leave."""
+"""Shared by the tests of whole programs: runs of train under rp-launch, each with a deadline, and checks for what they
+must not leave behind."""
 
 import hashlib
 import json
@@ -9,13 +10,14 @@ import unittest
 from pathlib import Path
 
 PROGRAMS = Path(os.environ["RP_PROGRAMS"])  # the folder with rp-launch and train
-SAMPLE = Path(os.environ["RP_TINY_MODEL"])  # made by make_tiny_model.py
+SAMPLE = Path(os.environ["RP_TINY_MODEL"])  # created by make_tiny_model.py
 DEADLINE_S = 60
-GPU = os.environ.get("RP_TEST_GPU")  # the tests that name workers have them on this GPU, not on the `cpu` device
+GPU = os.environ.get("RP_TEST_GPU")  # if set, tests that set --workers run these workers on this GPU instead of the `cpu` device
 
 
 def on_device(launch: list[str]) -> list[str]:
-    """Options of rp-launch, with the workers where the tests have them: `--workers 2` is `--gpus 0,0`, say."""
+    """Returns the options of rp-launch, with the workers moved to the device of the tests: `--workers 2` becomes, for
+    example, `--gpus 0,0`."""
     if GPU is None or "--workers" not in launch:
         return launch
     place = launch.index("--workers")
@@ -24,7 +26,7 @@ def on_device(launch: list[str]) -> list[str]:
 
 
 def settings(output: Path, **changes) -> list[str]:
-    """The command line of a small run; changes by option name, None to leave one out, True for a switch."""
+    """Returns the arguments of a small run. `changes`: by option name; None omits an option, True is for a switch."""
     values = {"model": SAMPLE / "model", "data": SAMPLE / "data.tokens", "output": output, "max_steps": 4, "batch_size": 8,
               "num_microbatches": 3, "sequence_length": 32, "learning_rate": "1e-3", "warmup_steps": 0, "lr_schedule": "constant",
               "seed": 1} | changes
@@ -39,7 +41,7 @@ def settings(output: Path, **changes) -> list[str]:
 
 
 def make_model(directory: Path, **changes) -> Path:
-    """A model of random weights in bf16: the small one with other sizes."""
+    """Creates a model of random weights in bf16: the small one with other sizes."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -66,7 +68,8 @@ class LaunchedTest(unittest.TestCase):
         return [str(PROGRAMS / "rp-launch"), *on_device(launch), "train", *train]
 
     def run_train(self, train: list[str], launch: tuple = ("--workers", "2"), expect: int = 0, **options):
-        """Runs to its end and checks the exit code, and that no process is left over. Returns the finished process."""
+        """Runs train to its end, and checks the exit code and that no process is left. Returns the finished
+        process."""
         process = subprocess.run(self.command(train, list(launch)), capture_output=True, text=True, timeout=DEADLINE_S, **options)
         self.assertEqual(process.returncode, expect, process.stdout[-2000:] + process.stderr[-2000:])
         self.assert_nothing_left()
@@ -83,7 +86,7 @@ class LaunchedTest(unittest.TestCase):
         self.assertEqual([p.name for p in Path("/dev/shm").iterdir() if p.name.startswith("rp.")], [])
 
     def refused(self, expect: int, *parts: str, launch: tuple = ("--workers", "8"), untouched: bool = True, **changes) -> str:
-        """A run that must fail with this code and one message on stderr that has these parts."""
+        """Checks that a run fails with this code and one message on stderr that contains these parts."""
         process = self.run_train(settings(self.output, **changes), launch, expect)
         for part in parts:
             self.assertEqual(process.stderr.count(part), 1, f"{part!r} once in:\n{process.stderr}")
@@ -99,7 +102,7 @@ def child_with_role(process: subprocess.Popen, role: str) -> int:
 
 
 def worker_of(process: subprocess.Popen) -> int:
-    """The pid of one of the workers of an rp-launch."""
+    """Returns the pid of one of the workers of an rp-launch."""
     return child_with_role(process, "worker")
 
 
@@ -112,6 +115,7 @@ def metrics(output: Path) -> list[dict]:
 
 
 def bits(output: Path, file: str = "model.safetensors") -> tuple:
-    """What must be equal between two runs: every loss to its last bit, and the file with the trained model or adapter."""
+    """Returns what must be equal between two runs: every loss to its last bit, and a hash of the file with the trained
+    model or adapter."""
     losses = [line.split('"loss": ')[1].split(",")[0] for line in (output / "metrics.jsonl").read_text().splitlines()]
     return losses, hashlib.sha256((output / "final" / file).read_bytes()).hexdigest()

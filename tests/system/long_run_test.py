@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Nothing grows from step to step: a long run of many small steps keeps its memory and its descriptors."""
+"""Nothing grows from step to step: in a long run of many small steps, memory and the number of descriptors stay
+constant."""
 
 import os
 import subprocess
@@ -13,7 +14,7 @@ STEPS = 3000
 
 
 def usage_of_children(pid: int) -> tuple[int, int]:
-    """Resident bytes and descriptors of a process and all below it."""
+    """Returns the resident bytes and the number of descriptors of a process and all its descendants."""
     resident = descriptors = 0
     for process in [pid, *map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]:
         resident += int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")

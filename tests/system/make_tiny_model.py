@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Makes what the whole-program tests work on: a tiny random Llama (tied embedding, grouped queries) with a tokenizer, and
-a small token file of text. The same bytes on every call. Usage: make_tiny_model.py DIR"""
+"""Creates the input of the tests of whole programs: a tiny random Llama (tied embedding, grouped queries) with a
+tokenizer, and a small token file of text. Every call creates the same bytes. Usage: make_tiny_model.py DIR"""
 
 import random
 import sys
@@ -34,7 +34,7 @@ def make_model(directory: Path, dtype_name: str) -> None:
 
 
 def make_data(path: Path, vocabulary: int) -> None:
-    """Documents of different lengths, in the ids of the tiny tokenizer (one a character)."""
+    """Writes documents of different lengths, in the ids of the tiny tokenizer (one id per character)."""
     from tokenizers import pre_tokenizers
 
     ids = {character: i for i, character in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}

@@ -1,4 +1,5 @@
-"""A memory control group for one run, where this process may make one: version 2 or 1, below its own group."""
+"""A memory control group (version 2 or 1) for one run, below the group of this process, if this process may create
+one."""
 
 import os
 import time
@@ -6,11 +7,11 @@ from pathlib import Path
 
 
 class NoMemoryGroup(Exception):
-    """Says why there is none."""
+    """Raised if no group can be created; the message is the reason."""
 
 
 class MemoryGroup:
-    """A group with a limit in bytes. remove() when its processes are gone."""
+    """A group with a limit in bytes. Call remove() when its processes are gone."""
 
     def __init__(self, limit: int):
         self.is_v2, parent = self._own_group()
@@ -46,14 +47,14 @@ class MemoryGroup:
         (self.path / name).write_text(str(value))
 
     def command(self, command: list[str]) -> list[str]:
-        """The command, run inside the group."""
+        """Returns a command that runs `command` inside the group."""
         return ["bash", "-c", 'echo $$ > "$0"/cgroup.procs && exec "$@"', str(self.path), *command]
 
     def highest_bytes(self) -> int:
         return int((self.path / ("memory.peak" if self.is_v2 else "memory.max_usage_in_bytes")).read_text())
 
     def times_at_limit(self) -> int:
-        """How often memory had to be taken back because the limit was reached."""
+        """Returns the number of times that memory was reclaimed because the limit was reached."""
         if not self.is_v2:
             return int((self.path / "memory.failcnt").read_text())
         return int(dict(line.split() for line in (self.path / "memory.events").read_text().splitlines())["max"])

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Without a CUDA toolkit everything but the CUDA plug-in is built and runs: the toolkit's folders are hidden by empty file
-systems in a mount namespace, and a fresh build is made and used there."""
+"""Without a CUDA toolkit, everything except the CUDA plug-in is built and runs. The toolkit's folders are hidden by
+empty file systems in a mount namespace, and a new build is made and used there."""
 
 import os
 import subprocess

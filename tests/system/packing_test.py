@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Packed sequences train on what padded ones do: the same loss, whatever the microbatches and workers."""
+"""Packed sequences have the same loss as padded ones, with any number of microbatches and workers."""
 
 import sys
 import unittest
@@ -11,7 +11,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 from token_file import TokenFileWriter  # noqa: E402
 
 LENGTH = 32
-# Positions of each document; first fit decreasing makes 8 sequences of 32 of them: 30+2, 28+4, 26+6, 24+8, 20+12, 18+14, 16+16, 10+9.
+# Number of positions of each document. First fit decreasing packs them into 8 sequences of 32:
+# 30+2, 28+4, 26+6, 24+8, 20+12, 18+14, 16+16, 10+9.
 POSITIONS = [30, 28, 26, 24, 20, 18, 16, 16, 14, 12, 10, 9, 8, 6, 4, 2]
 NUM_PACKED = 8
 TOLERANCE = 1e-6
@@ -28,7 +29,7 @@ class PackingTest(LaunchedTest):
         writer.write(self.data)
 
     def losses(self, name: str, workers: int = 1, **changes) -> list[float]:
-        """Of a run whose steps see all documents."""
+        """Returns the losses of a run in which every step uses all documents."""
         output = self.directory / name
         self.run_train(settings(output, data=self.data, dtype="fp32", sequence_length=LENGTH, max_steps=3, save_every="never", **changes),
                        launch=("--workers", str(workers)))

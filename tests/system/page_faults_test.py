@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Minor page faults of a run's processes: once stages are settled, a step neither takes memory from the kernel nor gives it back."""
+"""Minor page faults of a run's processes: once stages are settled, a step neither allocates memory from the kernel nor
+frees any."""
 
 import re
 import subprocess
@@ -15,10 +16,11 @@ TOOLS = Path(__file__).resolve().parents[2] / "tools"
 sys.path.insert(0, str(TOOLS))
 from make_random_model import write_data  # noqa: E402
 
-MOST = 1000  # a step, in any process
-# A small model with much vocabulary: the loss has tensors of tens of MB, which malloc takes from the kernel each time.
+MOST = 1000  # maximum per step, in any process
+# A small model with a large vocabulary: the loss has tensors of tens of MB, which malloc allocates
+# from the kernel each time.
 WIDE = dict(hidden_size=128, intermediate_size=256, num_hidden_layers=4, vocab_size=150000)
-# Stages are cut anew after round 10, and every worker has to have had each of the new ones.
+# Stages are cut again after round 10, and every worker must have run each of the new ones.
 SETTLED = 16
 
 
@@ -58,12 +60,12 @@ class PageFaultsTest(FaultsTest):
     def test_a_steady_step_has_next_to_none(self):
         model = make_model(self.directory / "model", **WIDE)
         data = self.directory / "data.tokens"
-        write_data(data, WIDE["vocab_size"], 64, 200)  # steps of one size: a longer one than all before may take memory
+        write_data(data, WIDE["vocab_size"], 64, 200)  # steps of one size: a longer one may allocate memory
         self.check(model=model, data=data, batch_size=4, num_microbatches=2, sequence_length=64)
 
 
 class LargePageFaultsTest(FaultsTest):
-    """Real sizes: 345,000 and 910,000 where LibTorch takes its tensors from malloc."""
+    """Realistic sizes. If LibTorch allocated its tensors with malloc, there would be 345,000 and 910,000 faults."""
 
     def tool(self, name: str, *words):
         subprocess.run([sys.executable, TOOLS / f"{name}.py", *map(str, words)], check=True, timeout=300)

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""rp-plan on input at its own limits: an answer in bounded time and memory; beyond them, one line with the limit's number."""
+"""rp-plan with input at its limits: an answer in bounded time and memory. Beyond them: one line with the number of the
+limit."""
 
 import json
 import os
@@ -16,7 +17,7 @@ MAX_ADDRESS_SPACE = 1 << 30  # bytes
 MAX_PROCESSOR_S = 30
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "looped-bfs", "zb-h1", "roundpipe")
 MEMORY = {"weights_mib": 100, "activation_mib": 1, "saved_mib": 3}
-# A stage for every layer: as many tasks as there can be.
+# A stage for every layer, which is the maximum number of tasks.
 SHORT_STAGES = {"forward_stages": [1] * 1024, "backward_stages": [0] + [1] * 1024}
 
 
@@ -43,7 +44,7 @@ class PlanLimitsTest(unittest.TestCase):
     @staticmethod
     def workload(gpus: int, microbatches: int, layers: int, memory: bool = False, **more) -> dict:
         head = {"forward_ms": 1.0, "backward_ms": 2.0} | (MEMORY if memory else {})
-        # No two layers are alike, so that nothing is taken together.
+        # No two layers are equal, so none are grouped.
         return {"gpus": gpus, "microbatches": microbatches, "hop_ms": 0.1, "head": head,
                 "layers": [head | {"forward_ms": 1 + 0.001 * layer} for layer in range(layers)]} | more
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every command and program text of README.md runs as it is written, after the two commands that it begins with.
+"""Every command and program in README.md runs as written, after the two commands at its beginning.
 
 Usage: readme_test.py BUILD_DIR"""
 
@@ -15,16 +15,17 @@ ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(sys.argv.pop(1)).resolve()
 TINY_MODEL = Path(os.environ["RP_TINY_MODEL"])
 TIMEOUT_S = 240
-# They build, test and train for many minutes, and are run by themselves (CI runs the second, which builds what the first one does).
+# These commands build, test and train for many minutes and are run separately (CI runs the second,
+# which builds the same as the first).
 LONG = {"scripts/quickstart.sh", "scripts/test.sh"}
-NO_RESOURCE = 69  # of what needs a GPU, where there is none
+NO_RESOURCE = 69  # exit code of commands that need a GPU, on a machine without one
 
 CHATS = "\n".join('{"messages": [{"role": "user", "content": "What is %d?"}, {"role": "assistant", "content": "a bogon, when the machine fails %d times"}]}'
                   % (i, i * i) for i in range(40))
 
 
 def blocks(text: str) -> list[tuple[str, str]]:
-    """The fenced blocks: their language and what is in them, in order."""
+    """Returns the language and the contents of the fenced blocks, in order."""
     return [(language, re.sub(r"(?m)^ {3}", "", body) if indent else body)
             for indent, language, body in re.findall(r"(?ms)^( *)```(\w*)\n(.*?)^ *```$", text)]
 
@@ -55,7 +56,7 @@ class ReadmeTest(unittest.TestCase):
                     if command in LONG:
                         continue
                     needs_gpu = "--gpus" in command or "gpu-check" in command or command.endswith("doctor")
-                    # Scripts find the project by their own place.
+                    # Scripts find the project by their own path.
                     self.run_one(ROOT if command.startswith("scripts/") else place, ["bash", "-c", command], command, allowed={0, NO_RESOURCE} if needs_gpu else {0})
                     ran.append(command)
             self.assertGreaterEqual(len(ran), 9, ran)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Whole runs of train beside programs that share nothing with its runtime: the reference loop, whose bits must be equal,
-and transformers with torch.optim.AdamW, whose numbers must be close."""
+"""Compares whole runs of train with programs that share nothing with its runtime: the reference loop, whose bits must
+be equal, and transformers with torch.optim.AdamW, whose numbers must be close."""
 
 import json
 import os
@@ -46,19 +46,20 @@ class ReferenceLoopTest(LaunchedTest):
 
 
 class Parity:
-    """Five fp32 steps of `model` on the same rows, in ours and in transformers."""
+    """Five fp32 steps of `model` on the same rows, with train and with transformers."""
 
     STEPS, ROWS, LEARNING_RATE, MAX_GRAD_NORM = 5, 8, 1e-4, 1.0
-    WEIGHTS = "model.safetensors"  # what is trained, in `initial` and in the run's folder
+    WEIGHTS = "model.safetensors"  # the trained weights, in `initial` and in the run's folder
 
     def __init__(self, test: LaunchedTest, model: Path, sequence_length: int):
         import torch
 
         self.test, self.model, self.length = test, model, sequence_length
-        self.initial, self.parts = model, {}  # the parts: settings of what is trained
+        self.initial, self.parts = model, {}  # parts: the settings that select what is trained
         self.vocabulary = json.loads((model / "config.json").read_text())["vocab_size"]
         generator = torch.Generator().manual_seed(5)
-        # As many rows as a step takes: each step sees all of them, whatever their order. Different lengths and masks.
+        # As many rows as a step uses, so each step uses all of them, in any order. Their lengths
+        # and masks differ.
         self.rows = []
         for row in range(self.ROWS):
             tokens = torch.randint(0, self.vocabulary, (sequence_length - 2 * row,), generator=generator).tolist()
@@ -121,7 +122,7 @@ class Parity:
 
 
 class AdapterParity(Parity):
-    """Twenty steps of an adapter that peft made, in ours and in peft."""
+    """Twenty steps of an adapter that peft created, with train and with peft."""
 
     STEPS, LEARNING_RATE = 20, 1e-3
     WEIGHTS = "adapter_model.safetensors"

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""SmolLM2-135M: the same bits with 1, 2 and 3 workers on the Jargon File; in fp32 the numbers of transformers."""
+"""SmolLM2-135M has the same bits with 1, 2 and 3 workers on the Jargon File, and in fp32 the same numbers as
+transformers."""
 
 import subprocess
 import sys

@@ -1,6 +1,6 @@
-"""What stands on a terminal of 80 and of 120 columns once a run has ended, compared with the stored screens beside this file.
+"""Compares the text on a terminal of 80 and of 120 columns after a run with the screens stored next to this file.
 
-RP_WRITE_SCREENS=1 writes them anew: look at each before you commit it."""
+RP_WRITE_SCREENS=1 writes new screens; look at each before you commit it."""
 
 import os
 import re
@@ -13,14 +13,15 @@ from pathlib import Path
 from launched import DEADLINE_S, PROGRAMS, SAMPLE, LaunchedTest
 
 SCREENS = Path(__file__).parent / "screens"
-# Numbers differ between runs and machines; so may, by their width, the places where lines break between words.
+# Numbers differ between runs and machines. Because their widths differ, so may the positions of
+# line breaks between words.
 NUMBER = re.compile(r"\d[\d.,:]*(e[-+]\d+)?( (KiB|MiB|GiB|s|ms))?")
 
 
 class ScreenTest(LaunchedTest):
     def screen(self, columns: int, *options: str, interrupt_after: str = "") -> str:
-        """What a user sees and can scroll back to. The command's paths are short, and the same each time. `interrupt_after`: Ctrl-C is
-        pressed once this is there."""
+        """Returns the text that a user sees and can scroll back to. The paths in the command are short, and the same
+        each time. `interrupt_after`: Ctrl-C is pressed once this text appears."""
         (self.directory / "model").symlink_to(SAMPLE / "model")
         (self.directory / "jargon.tokens").symlink_to(SAMPLE / "data.tokens")
         words = ["rp-launch", "--workers", "2", "train", "--model", "model", "--data", "jargon.tokens", "--output", "run", "--batch-size", "8",
@@ -28,7 +29,7 @@ class ScreenTest(LaunchedTest):
         command = f"cd {shlex.quote(str(self.directory))}; PATH={shlex.quote(str(PROGRAMS))}:$PATH; {shlex.join(words)}; echo \"ended with $?\"; sleep 60"
         tmux = ["tmux", "-L", self.directory.name, "-f", "/dev/null"]
         self.addCleanup(subprocess.run, [*tmux, "kill-server"], capture_output=True)
-        # Ctrl-C is for the run alone, as in a shell with job control.
+        # Ctrl-C affects only the run, as in a shell with job control.
         subprocess.run([*tmux, "new-session", "-d", "-x", str(columns), "-y", "100", "bash", "-c", "trap : INT; " + command], check=True,
                        env={**os.environ, "TERM": "xterm", "LC_ALL": "C.UTF-8"})
         end = time.monotonic() + DEADLINE_S
@@ -51,8 +52,9 @@ class ScreenTest(LaunchedTest):
 
     @staticmethod
     def words(text: str) -> str:
-        """A line that is broken within a word shows here: its halves are words. Left out is what is said where there are no huge pages;
-        what a worker had memory for is listed by size, which depends on the order of its tasks."""
+        """Joins the lines, so that a line break within a word leaves two words and is detected. Removes the advice for
+        machines without huge pages, and sorts the list of a worker's uses of memory, which is ordered by size and so
+        depends on the order of its tasks."""
         joined = re.sub(r"pages of .* as root ", "", " ".join(text.split()))
         return re.sub(r"(?<=at its own time: ).*(?= step: )", lambda uses: ", ".join(sorted(uses[0].split(", "))), NUMBER.sub("#", joined))
 

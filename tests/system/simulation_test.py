@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Presets on emulated devices: real processes that compute nothing, with stores that are larger than any laptop."""
+"""Presets on emulated devices: real processes that compute nothing, with stores that are larger than the memory of any
+laptop."""
 
 import json
 import re
@@ -27,7 +28,7 @@ class SimulationTest(launched.LaunchedTest):
         return self.run_train(train, ("--device", device, "--workers", "2"), expect)
 
     def test_a_preset_of_half_a_terabyte_runs_and_tells_what_it_measured(self):
-        # 96 layers: embedding, 94 decoder layers, head; 450 GiB of frozen weights.
+        # 96 layers (embedding, 94 decoder layers, head) with 450 GiB of frozen weights.
         device = self.workload(95, time_scale=0.05)
         process = self.run_modelled(preset("qwen3-235b", lora_rank=32, lora_experts=True), device)
         self.assertRegex(process.stdout, r"weights +4\d\d GiB")
@@ -52,7 +53,8 @@ class SimulationTest(launched.LaunchedTest):
         self.assertIn(reason, process.stderr)
 
     def test_recompute_by_layer_is_simulated_as_such(self):
-        # The fused stage takes so long that the backward stage waits for its gradients: by layer with a recompute left to do.
+        # The fused stage is so slow that the backward stage waits for its gradients. If that
+        # recomputes by layer, a recompute is still to be done then.
         plan = self.directory / "plan.txt"
         plan.write_text("forward 0-2 | fused 3-29 | backward 0-2")
         steps = []
@@ -63,7 +65,8 @@ class SimulationTest(launched.LaunchedTest):
         self.assertGreater(steps[1], steps[0])
 
     def test_a_folder_needs_its_config_only(self):
-        # 235 billion parameters, made here: the folder has no weights, and nothing but the model is given.
+        # 235 billion parameters, created here: the folder has no weights, and only the model is
+        # specified.
         config = {"model_type": "qwen3_moe", "hidden_size": 4096, "num_hidden_layers": 94, "num_attention_heads": 64,
                   "num_key_value_heads": 4, "head_dim": 128, "vocab_size": 151936, "intermediate_size": 12288,
                   "moe_intermediate_size": 1536, "num_experts": 128, "num_experts_per_tok": 8, "norm_topk_prob": True,

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Runs that end while a checkpoint is being written to a slow disk: it is finished, or nothing of it is left, and the user is told."""
+"""Runs that end while a checkpoint is being written to a slow disk: the checkpoint is completed, or nothing of it is
+left, and the user is informed."""
 
 import os
 import re
@@ -11,7 +12,7 @@ import unittest
 
 from launched import DEADLINE_S, PROGRAMS, LaunchedTest, settings, worker_of
 
-# Every write of the coordinator takes 50 ms longer: a checkpoint takes some seconds.
+# Every write of the coordinator takes 50 ms longer, so a checkpoint takes some seconds.
 SLOW_WRITES = {"LD_PRELOAD": str(PROGRAMS.parent / "tests" / "libfailing_calls.so"), "CHAOS_PROCESS": "coordinator", "CHAOS_CALL": "write",
                "CHAOS_FAULT": "slow", "CHAOS_INDEX": "1", "CHAOS_TIMES": "1000000"}
 FIRST = 10  # the step of the first checkpoint
@@ -19,7 +20,7 @@ FIRST = 10  # the step of the first checkpoint
 
 class SlowDiskTest(LaunchedTest):
     def start_saving(self) -> subprocess.Popen:
-        """A run of many steps that has begun to write its first checkpoint."""
+        """Starts a run of many steps and waits until it has begun to write its first checkpoint."""
         words = self.command(settings(self.output, max_steps=10000, save_every=FIRST), ["--workers", "2"])
         process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ, **SLOW_WRITES))
         self.addCleanup(process.kill)
@@ -28,7 +29,7 @@ class SlowDiskTest(LaunchedTest):
             self.assertLess(time.monotonic(), end, "no checkpoint is begun")
             self.assertIsNone(process.poll(), "the run has ended")
             time.sleep(0.01)
-        time.sleep(0.5)  # another step: the numbers of the one that is saved are known
+        time.sleep(0.5)  # long enough for another step, after which the numbers of the saved step are known
         return process
 
     def test_a_slow_checkpoint_is_no_hang(self):
@@ -60,7 +61,7 @@ class SlowDiskTest(LaunchedTest):
             process = self.start_saving()
             if is_lost:
                 os.kill(worker_of(process), signal.SIGKILL)
-                time.sleep(1.5)  # rp-launch would have ended it by now, if it did not write
+                time.sleep(1.5)  # without the writes, rp-launch would have ended it by now
             process.send_signal(signal.SIGINT)
             time.sleep(0.2)
             process.send_signal(signal.SIGINT)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Machines with little memory: a small /dev/shm, and a model that does not fit at all."""
+"""Machines with little memory: a small /dev/shm, and a model that is larger than the memory."""
 
 import json
 import shutil
@@ -14,7 +14,7 @@ MEDIUM_SIZES = dict(hidden_size=320, intermediate_size=1280, num_hidden_layers=4
 
 
 class SmallSharedMemoryTest(LaunchedTest):
-    """/dev/shm of containers: 64 MiB, or less. A tmpfs in a mount namespace of the run's own."""
+    """Runs with the /dev/shm of containers, which has 64 MiB or less: a tmpfs in a mount namespace of the run."""
 
     def on_small_shm(self, mib: int, *launch: str, **changes) -> subprocess.CompletedProcess:
         command = ["unshare", "--mount", "bash", "-c",
@@ -53,7 +53,7 @@ class SmallSharedMemoryTest(LaunchedTest):
 
 class TooLargeModelTest(LaunchedTest):
     def test_too_little_memory_is_69_before_anything_is_written(self):
-        """Weights that are a hole in a file, of a model that needs 1.5 times the machine's memory."""
+        """Uses weights that are a hole in a file, of a model that needs 1.5 times the machine's memory."""
         with open("/proc/meminfo") as file:
             total = int(file.readline().split()[1]) * 1024
         config = json.loads((SAMPLE / "model" / "config.json").read_text())

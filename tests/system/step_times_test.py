@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What train says in the end of how long its steps took, beside what was to be expected."""
+"""The final lines of train: the duration of its steps, and the expected duration."""
 
 import re
 import statistics

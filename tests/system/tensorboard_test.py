@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""TensorBoard reads what a run writes for it: the steps' numbers, as metrics.jsonl has them, and the evaluations'."""
+"""TensorBoard can read the events that a run writes: the numbers of its steps and evaluations are those in
+metrics.jsonl and evaluations.jsonl."""
 
 import json
 import shutil
@@ -13,7 +14,7 @@ from launched import LaunchedTest, metrics, settings
 class TensorBoardTest(LaunchedTest):
     def test_it_has_every_step_and_evaluation(self):
         self.run_train(settings(self.output, max_steps=3, save_every=1, eval_share=0.2, eval_every=1))
-        shutil.rmtree(self.output / "final")  # a run that has ended is not resumed
+        shutil.rmtree(self.output / "final")  # a run that has ended cannot be resumed
         self.run_train(settings(self.output, max_steps=5, save_every=1, eval_share=0.2, eval_every=1, resume=self.output))
         events = EventAccumulator(str(self.output))
         events.Reload()

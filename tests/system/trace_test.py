@@ -1,4 +1,4 @@
-"""Runs with --trace: what is in the file, and that it is there however the run ends."""
+"""Runs with --trace: the contents of the file, and that it is written however the run ends."""
 
 import collections
 import json
@@ -13,7 +13,7 @@ from launched import DEADLINE_S, PROGRAMS, LaunchedTest, bits, metrics, settings
 
 ENDINGS = os.environ["RP_ENDINGS_PROGRAM"]
 CATEGORIES = {"task", "compute", "upload", "download", "wait", "update", "commit", "accept"}
-LAYERS = 4  # of the program of the endings
+LAYERS = 4  # of endings_program
 
 
 class Trace:
@@ -31,7 +31,7 @@ class Trace:
         return [e for e in self.events if e["cat"] == category]
 
     def enclosing(self, flow: dict) -> list[dict]:
-        """The innermost events last."""
+        """Returns the events that enclose the end of an arrow, the innermost last."""
         return [e for e in self.tracks[flow["pid"], flow["tid"]] if e["ts"] <= flow["ts"] + 1e-4
                 and (flow["ts"] < e["ts"] + e["dur"] - 1e-4 or (e["dur"] == 0 and abs(e["ts"] - flow["ts"]) < 1e-4))]
 
@@ -49,7 +49,7 @@ class TraceTest(LaunchedTest):
         return process
 
     def check(self, trace: Trace, workers: int = 2):
-        """What holds for every trace."""
+        """Checks the properties that every trace has."""
         self.assertEqual(trace.about["workers"], workers)
         self.assertEqual(list(trace.names.values()), ["coordinator"] + [f"worker {w}" for w in range(workers)])
         self.assertEqual(trace.about["dropped"], 0)
@@ -83,7 +83,8 @@ class TraceTest(LaunchedTest):
                 self.assertLess(maker["args"]["slot"], reader["args"]["slot"])
 
     def check_rounds(self, trace: Trace, rounds: int, layers: int, microbatches: int):
-        """Every task and microbatch once, every layer in both directions in every round, and a slot's events by one worker."""
+        """Checks that every task and microbatch occurs once, every layer in both directions in every round, and a
+        slot's events in one worker."""
         tasks = {e["args"]["slot"]: e for e in trace.of("task")}
         self.assertEqual(len(tasks), len(trace.of("task")))
         self.assertEqual(sorted(tasks), list(range(len(tasks))))
@@ -117,13 +118,14 @@ class TraceTest(LaunchedTest):
         self.assertIs(trace.about["is_complete"], True)
         updates = collections.Counter((e["args"]["step"], e["args"]["first_layer"]) for e in trace.of("update"))
         self.assertEqual(updates, collections.Counter((step, layer) for step in range(1, 51) for layer in range(LAYERS)))
-        # Each worker uploads the weights of each layer of its tasks, those that were updated from their update.
+        # Each worker uploads the weights of each layer of its tasks. For updated weights, an arrow
+        # leads from the update.
         of_weights = [e for e in trace.of("upload") if e["args"]["what"] == "weights"]
         self.assertEqual(len(of_weights), sum(e["args"]["end_layer"] - e["args"]["first_layer"] for e in trace.of("task")))
         from_updates = [f for f in trace.flows if f["ph"] == "s" and f["name"] == "weights"]
         first_version = sum(e["args"]["end_layer"] - e["args"]["first_layer"] for e in trace.of("task") if e["args"]["step"] == 1)
         self.assertEqual(len(from_updates), len(of_weights) - first_version)
-        # Whatever was not made by the coordinator comes along a flow.
+        # An arrow leads to every uploaded block that the coordinator did not make.
         made = [e for e in trace.of("upload") if e["args"]["what"] in ("activation", "gradient") and e["args"]["index"] > 0]
         self.assertEqual(len([f for f in trace.flows if f["ph"] == "s" and f["name"] == "data"]), len(made))
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The result of a run depends on its settings and on nothing else: not on workers, prefetch or plan, not on being
-interrupted. One thread per worker, uneven microbatches."""
+"""The result of a run depends only on its settings: not on workers, prefetch or plan, and not on interruptions. One
+thread per worker, uneven microbatches."""
 
 import re
 import unittest
@@ -16,7 +16,7 @@ PLANS = {
 
 class BitsTest(LaunchedTest):
     def result(self, launch: list, **changes):
-        """Losses and model of one run."""
+        """Returns the losses and the model of one run."""
         output = self.directory / "-".join(["run", *map(str, launch)]).replace("/", "_")
         self.run_train(settings(output, **changes), launch)
         return bits(output)
@@ -49,7 +49,7 @@ add_matrix_tests()
 
 class SettingsBitsTest(LaunchedTest):
     def pair(self, **changes):
-        """The same settings with 1 and with 3 workers."""
+        """Runs with the same settings on 1 and on 3 workers."""
         self.run_train(settings(self.directory / "a", **changes), ("--workers", "1"))
         self.run_train(settings(self.directory / "b", **changes), ("--workers", "3"))
         self.assertEqual(bits(self.directory / "a"), bits(self.directory / "b"))
@@ -128,7 +128,8 @@ class ResumeTest(LaunchedTest):
         self.run_train(settings(whole, max_steps=6, **changes))
         self.run_train(settings(parts, max_steps=6, save_every=3, **changes))
         self.assertEqual(bits(whole), bits(parts))
-        # As if the machine had gone down after step 4: two lines more than the checkpoint knows.
+        # As if the machine had failed after step 4: the metrics have two more lines than at the
+        # checkpoint.
         (parts / "final").rename(self.directory / "old_final")
         checkpoints = sorted(p.name for p in parts.glob("checkpoint-*"))
         self.assertEqual(checkpoints, ["checkpoint-3", "checkpoint-6"])

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""How runs of train end: by signals, by bad input, by a full disk. Each with its exit code, one message, nothing left."""
+"""The ends of runs of train: by signals, by bad input, by a full disk. Each has its exit code and one message, and
+leaves nothing behind."""
 
 import array
 import fcntl
@@ -24,7 +25,7 @@ from launched import DEADLINE_S, SAMPLE, LaunchedTest, coordinator_of, make_mode
 
 class SignalTest(LaunchedTest):
     def start(self, **changes):
-        """A run that would take for ever, after its first step."""
+        """Starts a run without an end, and waits for its first step."""
         process = subprocess.Popen(self.command(settings(self.output, **({"max_steps": 1000000} | changes)), ["--workers", "2"]),
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.addCleanup(process.kill)
@@ -81,7 +82,8 @@ class SignalTest(LaunchedTest):
     def test_rp_launch_says_what_is_lost_where_the_coordinator_cannot(self):
         for saved in (True, False):
             process = self.start(save_every=1 if saved else "never", max_steps=20000)
-            # Until the second: the first may have its name while nobody knows of it yet.
+            # Waits for the second checkpoint: the first may have its name before the run has
+            # reported it.
             while saved and not any(p.name != "checkpoint-1" for p in self.output.glob("checkpoint-*")):
                 time.sleep(0.01)
             os.kill(coordinator_of(process), signal.SIGKILL)
@@ -119,10 +121,10 @@ class SignalTest(LaunchedTest):
 
 
 class PauseTest(LaunchedTest):
-    """Ctrl-Z: all processes of a run stop and go on together, and no wait runs out by it."""
+    """Ctrl-Z: all processes of a run stop and continue together, and no wait times out because of that."""
 
     def processes(self):
-        """State and command of each process of the run."""
+        """Returns the state and command of each process of the run."""
         found = []
         for entry in Path("/proc").glob("[0-9]*"):
             try:
@@ -159,7 +161,7 @@ class PauseTest(LaunchedTest):
         self.assert_nothing_left()
 
     def test_the_keyboard(self):
-        """Under a shell with job control, which lets the run go on after 4 s."""
+        """Runs under a shell with job control, which continues the run after 4 s."""
         leader, follower = pty.openpty()
         script = shlex.join(self.words()) + "; sleep 4; fg; exit $?"
         process = subprocess.Popen(["bash", "-mc", script], stdin=follower, stdout=follower, stderr=follower, start_new_session=True,
@@ -310,7 +312,7 @@ class BadInputTest(LaunchedTest):
 
 
 class OutputFailureTest(LaunchedTest):
-    """A disk that is full: a small tmpfs in a mount namespace of the run's own."""
+    """Runs with a full disk: a small tmpfs in a mount namespace of the run."""
 
     def on_small_disk(self, kib: int, script: str, train: list[str]):
         disk = self.directory / "disk"
@@ -344,7 +346,7 @@ class OutputFailureTest(LaunchedTest):
 
 class StandardOutputTest(LaunchedTest):
     def run_into(self, sink: str):
-        """Its exit code and what it said on stderr, with stdout in a pipe to a command or in a file."""
+        """Returns the exit code and the stderr of a run whose stdout is a pipe to a command or a file."""
         words = " ".join(self.command(settings(self.output, max_steps=30), ["--workers", "2"]))
         process = subprocess.run(["bash", "-c", f"{words} {sink}; exit ${{PIPESTATUS[0]}}"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
                                  text=True, timeout=DEADLINE_S)
@@ -359,8 +361,8 @@ class StandardOutputTest(LaunchedTest):
                 process = self.run_into(sink)
                 self.assertEqual(process.returncode, 0, process.stderr)
                 told = 0 if sink == ">&-" else 1
-                self.assertEqual(process.stderr.count("train: nobody reads stdout any more"), told, process.stderr)
-                self.assertEqual((self.output / "train.log").read_text().count("train: nobody reads stdout any more"), told)
+                self.assertEqual(process.stderr.count("train: stdout has no reader any more"), told, process.stderr)
+                self.assertEqual((self.output / "train.log").read_text().count("train: stdout has no reader any more"), told)
                 shutil.rmtree(self.output)
 
     def test_a_reader_that_does_not_read_cannot_hold_a_run(self):
@@ -434,8 +436,9 @@ class TerminalTest(LaunchedTest):
         self.assertIn("\rstep 10/10", text)
         self.assertIn("[########################]", text)
         self.assertEqual(re.findall(r"(?:\n|\x1b\[K)step +(\d+)/10  loss [^\r\n]*\r\n", text), ["1", "5", "10"], "lines that stay")
-        # What stands on the terminal in the end: after the last removal of the bar, the closing lines only.
-        closing = re.sub(r"\r\n +", " ", text.rsplit("\r\x1b[K", 1)[1])  # lines that were broken are one again
+        # The final contents of the terminal: after the last removal of the bar, only the closing
+        # lines.
+        closing = re.sub(r"\r\n +", " ", text.rsplit("\r\x1b[K", 1)[1])  # joins lines that were broken
         self.assertRegex(closing,
                          r"^host memory: planned [^\r\n]*\r\nworker memory: at most [^\r\n]*\r\nstep: [^\r\n]*\r\ncheckpoint of step 10 [^\r\n]*\r\n"
                          r"loss [^\r\n]* at step 1, [^\r\n]* at step 10, lowest [^\r\n]*\r\n[\d,]+ tokens, [^\r\n]* padding, in 10 steps [^\r\n]*\r\n"

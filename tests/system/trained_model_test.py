@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What train leaves in OUTPUT/final is a model that transformers loads, and it has learned."""
+"""The model that train writes to OUTPUT/final can be loaded by transformers, and it has learned."""
 
 import unittest
 
@@ -50,7 +50,8 @@ class TrainedModelTest(LaunchedTest):
             self.assertLess(abs(ours - expected), 0.01 * expected, losses)
 
     def test_a_step_that_overflows_fp16_is_left_out_with_a_note(self):
-        # The gradient of a loss scale of 65536 does not fit with sequences of one trained token or so.
+        # With a loss scale of 65536 and sequences of about one trained token, gradients exceed the
+        # range of fp16.
         said = self.run_train(settings(self.output, max_steps=12, dtype="fp16", batch_size=1, num_microbatches=1,
                                        sequence_length=2, max_grad_norm=0)).stdout
         self.assertIn("the gradient overflowed fp16 at a loss scale of 65536; the step is left out", said)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Masks of chats and completions: those of transformers where a template marks what the assistant says; borders inside
-tokens; special tokens."""
+"""Masks of chats and completions: they equal those of transformers if a template marks the assistant's text; borders
+inside tokens; special tokens."""
 
 import random
 import sys
@@ -16,7 +16,7 @@ from chat_mask import ExampleTokenizer  # noqa: E402
 from example_formats import Chat, Completion, Text  # noqa: E402
 from tool import ToolError  # noqa: E402
 
-# As templates that support return_assistant_tokens_mask do.
+# Marks the assistant's text, as templates that support return_assistant_tokens_mask do.
 MARKED_TEMPLATE = """{% for message in messages %}<|start|>{{ message['role'] }}
 {% if message['role'] == 'assistant' %}{% generation %}{{ message['content'] }}<|end|>{% endgeneration %}{% else %}{{ message['content'] }}<|end|>{% endif %}
 
@@ -26,7 +26,8 @@ PIECES = ["the", "The", " host", "store", "  ", "\n", "\n\n", ".", "é", "日本
 
 
 def make_tokenizer(template: str | None, beginning: bool = False):
-    """With merges learned from the README, so that tokens are longer than a character and reach over borders."""
+    """Creates a tokenizer with merges learned from the README, so tokens are longer than a character and extend over
+    borders."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -51,7 +52,8 @@ def random_chat(choose: random.Random) -> list[dict]:
 
     messages = [{"role": "system", "content": content("")}] if choose.random() < 0.5 else []
     for _ in range(choose.randint(1, 4)):
-        # No white space first: where a token reaches from the prompt into the answer, transformers trains it.
+        # Answers do not begin with white space: transformers would train a token that extends from
+        # the prompt into the answer.
         messages += [{"role": "user", "content": content("")}, {"role": "assistant", "content": content(choose.choice(("", "x", "é")))}]
         if messages[-1]["content"][:1].isspace():
             messages[-1]["content"] = "y" + messages[-1]["content"]
@@ -64,14 +66,14 @@ def indices(messages: list[dict]) -> list[int]:
 
 class ChatMaskTest(unittest.TestCase):
     def split(self, tokenizer, pair) -> tuple[str, str]:
-        """The texts of the tokens that are context and that are trained."""
+        """Returns the text of the context tokens and the text of the trained tokens."""
         tokens, mask = pair
         return tuple(tokenizer.decode([token for token, trained in zip(tokens, mask) if trained == wanted]) for wanted in (0, 1))
 
     def test_masks_are_those_of_transformers(self):
         tokenizer = make_tokenizer(MARKED_TEMPLATE)
         golden = make_tokenizer(MARKED_TEMPLATE)
-        golden.backend_tokenizer.post_processor = None  # the other one takes white space out of offsets
+        golden.backend_tokenizer.post_processor = None  # the default post-processor excludes white space from offsets
         ours = ExampleTokenizer(tokenizer, of_text=False)
         choose, trained = random.Random(5), 0
         for number in range(300):

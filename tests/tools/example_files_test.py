@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Files of examples: the same rows from every kind of file, and a remedy for what is misnamed or damaged."""
+"""Files of examples: every kind of file has the same rows, and errors for misnamed or damaged files have a remedy."""
 
 import gzip
 import sys

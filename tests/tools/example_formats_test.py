@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Rows of data: their format is recognised by their keys, and what fits none is refused with the nearest one's name."""
+"""Rows of data: their format is recognised by their keys, and a row of no format is refused with the name of the
+nearest format."""
 
 import sys
 import unittest

@@ -1,4 +1,4 @@
-"""tools/export_digits.py: the images that scikit-learn carries, and files that hold none."""
+"""tools/export_digits.py with the images that scikit-learn contains, and with files that contain none."""
 
 import gzip
 import subprocess
@@ -29,7 +29,7 @@ class ExportDigits(unittest.TestCase):
         self.assertEqual(max(max(row[:64]) for row in rows), 16)
         counts = [sum(row[64] == digit for row in rows) for digit in range(10)]
         self.assertGreater(min(counts), 170)
-        # The first image is a zero: an empty middle inside a ring.
+        # The first image is a zero: a ring with an empty middle.
         self.assertEqual(rows[0][64], 0)
         self.assertEqual(list(rows[0][24:32]), [0, 4, 12, 0, 0, 8, 8, 0])
 

@@ -1,4 +1,5 @@
-"""Runs a Python tool in a fork of the test, which has the tokenizers' library loaded: loading it takes most of a tool's time."""
+"""Runs a Python tool in a fork of the test, which has already loaded the tokenizers' library. Loading it takes most of
+a tool's time."""
 
 import os
 import runpy
@@ -12,7 +13,7 @@ TOOLS = Path(__file__).resolve().parents[2] / "tools"
 
 
 def run_forked(tool: str, *words) -> CompletedProcess:
-    """What subprocess.run() gives for the tool with these words."""
+    """Returns what subprocess.run() would return for the tool with these arguments."""
     os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", TOKENIZERS_PARALLELISM="false")
     from transformers import AutoTokenizer  # noqa: F401
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Documents held out of training: the same ones whatever stands beside them, and no document on both sides."""
+"""Documents held out of training: the choice does not depend on the other documents, and no document is on both
+sides."""
 
 import argparse
 import sys

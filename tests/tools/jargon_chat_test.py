@@ -1,4 +1,4 @@
-"""tools/jargon_chat.py on a dictionary of six entries."""
+"""tools/jargon_chat.py with a dictionary of six entries."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""tools/prepare_data.py: which tokens are trained, and how bad input is refused."""
+"""tools/prepare_data.py: the choice of trained tokens, and the refusal of bad input."""
 
 import gzip
 import hashlib
@@ -21,7 +21,7 @@ CHAT = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "  y
 
 
 def read(path: Path) -> tuple[tuple, list[tuple[list[int], list[int]]]]:
-    """The header's fields and the documents."""
+    """Returns the fields of the header and the documents."""
     data = path.read_bytes()
     header = struct.unpack("<8sIIQQQQIIIIQQ", data[:80])
     documents, tokens = header[4], header[5]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What --show prints: every character once, marked by its mask, and nothing that steers the terminal."""
+"""The output of --show: every character once, marked by its mask, and no control sequences for the terminal."""
 
 import os
 import pty
@@ -14,7 +14,7 @@ from shown_documents import BRACKETS, COLOURS, MAX_RUNS, marks_for_stdout, rende
 
 
 class SpacedTokenizer:
-    """A decoder that takes the first space of a text away, as those of Llama 2's kind do."""
+    """A decoder that removes the first space of a text, as those of Llama 2 do."""
 
     def decode(self, tokens, **options):
         return "".join(f" {token}" for token in tokens)[1:]

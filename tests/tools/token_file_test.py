@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the writer of token files knows of its documents. That its bytes are right is the reader's test."""
+"""The writer of token files: what it reports about its documents. Its bytes are checked by the tests of the reader."""
 
 import sys
 import unittest

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What is given as a model's folder and is none: each says what it is and what to give instead."""
+"""Paths that are not the folder of a model: the error states what the path is and what to pass instead."""
 
 import contextlib
 import subprocess
@@ -24,7 +24,7 @@ class TokenizerFolderTest(unittest.TestCase):
         self.directory = Path(directory.name)
 
     def make(self, *names: str) -> Path:
-        """Files in the directory; returns that of the last one."""
+        """Creates files in the directory. Returns the folder of the last one."""
         for name in names:
             path = self.directory / name
             path.parent.mkdir(parents=True, exist_ok=True)

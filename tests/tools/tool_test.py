@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the tools share: a directory with SHA256SUMS is compared with it."""
+"""Code that the tools share: a directory with SHA256SUMS is compared with that file."""
 
 import hashlib
 import subprocess
@@ -38,7 +38,7 @@ class VerifyChecksumsTest(unittest.TestCase):
         (self.directory / "tokenizer.json").write_text("other")
         self.refused("tokenizer.json: does not have its checksum", "remove SHA256SUMS")
         (self.directory / "tokenizer.json").unlink()
-        self.refused("tokenizer.json: is listed in SHA256SUMS beside it, and cannot be read")
+        self.refused("tokenizer.json: is listed in SHA256SUMS next to it, and cannot be read")
 
     def test_weights_and_configuration_must_be_listed(self):
         lines = self.list.read_text().splitlines(keepends=True)

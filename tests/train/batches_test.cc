@@ -13,7 +13,8 @@ namespace {
 
 using Tokens = std::vector<std::int64_t>;
 
-// Thirty chats of one context token, i, and its trained answer, i + 50, one a sequence.
+// Thirty sequences, one chat each. Chat i consists of the context token i and the trained answer i
+// + 50.
 class BatchesTest : public ::testing::TestWithParam<bool> {
  protected:
   BatchesTest()

@@ -12,7 +12,7 @@
 namespace rp {
 namespace {
 
-// The data of each record, whose checksums are verified.
+// Returns the data of each record. Verifies the checksums.
 std::vector<std::string> records_of(const std::filesystem::path& path) {
   std::ostringstream text;
   text << std::ifstream(path).rdbuf();

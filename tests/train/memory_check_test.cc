@@ -17,7 +17,7 @@ TrainSettings settings() {
   return s;
 }
 
-// Of the preset: 28 layers of 2048 numbers, embedding and head; the first stages of a plan in one piece each.
+// A plan for the preset, which has 28 layers of hidden size 2048, the embedding and the head.
 constexpr const char* kOneStage = "forward 0-28 | fused 29-29 | backward 0-28";
 
 TEST(MemoryCheckTest, CountsTheInputsThatABackwardReads) {
@@ -47,12 +47,13 @@ TEST(MemoryCheckTest, WhatDoesNotFitIsRefusedWithWhatWould) {
                [] { check_activations(settings(), 409600, 1024); });
 }
 
-// Processors' memory is the host's: what each worker saves of a microbatch between forward and backward is there, too.
+// The memory of workers on processors is the host's, so the host also holds what each worker saves
+// of a microbatch between forward and backward.
 TEST(MemoryCheckTest, CountsWhatWorkersOnProcessorsSave) {
   TrainSettings s = settings();
   s.recompute_grain = RecomputeGrain::kLayer;
   const std::uint64_t none = least_activation_bytes(s, kOneStage, 0), two = least_activation_bytes(s, kOneStage, 2);
-  const std::uint64_t hidden = 4ULL * 1024 * 2048 * 2;  // of a microbatch
+  const std::uint64_t hidden = 4ULL * 1024 * 2048 * 2;  // bytes of a hidden state of one microbatch
   EXPECT_GT(two - none, 2 * 5 * hidden);
   EXPECT_EQ(least_activation_bytes(s, kOneStage, 4) - none, 2 * (two - none));
   s.recompute_grain = RecomputeGrain::kStage;

@@ -13,7 +13,7 @@ using ::testing::Optional;
 
 class ModelFolderTest : public ::testing::Test {
  protected:
-  // A folder with these empty files.
+  // Creates a folder with these files, which are empty.
   std::filesystem::path folder(const std::vector<std::string>& files) {
     const std::filesystem::path path = directory_.path() / "folder";
     std::filesystem::remove_all(path);

@@ -13,7 +13,7 @@ using Sizes = std::vector<std::uint32_t>;
 
 std::uint32_t draw(std::mt19937& random, std::uint32_t below) { return static_cast<std::uint32_t>(random() % below); }
 
-// The same by its definition, in n^2 time.
+// Computes first_fit_decreasing() by its definition, in n^2 time.
 std::vector<std::vector<std::uint64_t>> by_definition(const Sizes& sizes, std::uint32_t capacity) {
   std::vector<std::uint64_t> order(sizes.size());
   std::iota(order.begin(), order.end(), 0);

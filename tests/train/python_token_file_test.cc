@@ -1,4 +1,4 @@
-// The tools' writer of token files beside our reader.
+// Tests that the reader accepts the token files that the tools write.
 #include <gtest/gtest.h>
 
 #include "tests/common/run_python.h"

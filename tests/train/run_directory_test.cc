@@ -21,7 +21,7 @@ std::vector<std::string> problems_of(const fs::path& path, bool is_resumed = fal
   return problems.messages();
 }
 
-// An output directory after some steps.
+// Creates the output directory of a run that has made steps.
 void make_run(const fs::path& path) {
   fs::create_directories(path);
   std::ofstream(path / "metrics.jsonl") << "{\"step\": 1}\n";

@@ -33,7 +33,7 @@ const ModelIdentity kModel{.config = {{"/model_type", "\"llama\""}, {"/rope_thet
 
 SavedRun saved() { return parse_run_state(kPlace, run_state_text({20, 160, settings(), 1, kData, kModel})); }
 
-// The notes; differences that matter are thrown as one error.
+// Returns the notes of check_resume(). Throws the differences that matter as one error.
 std::vector<std::string> checked(const TrainSettings& s, const DataIdentity& data = kData, int threads_per_worker = 1,
                                  const ModelIdentity& model = kModel) {
   Problems problems;

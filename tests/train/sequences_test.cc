@@ -32,7 +32,8 @@ class SequencesTest : public ::testing::Test {
   TokenFile open(const TokenFileContent& content) {
     return TokenFile::open(directory_.write("data", content.bytes()), 100);
   }
-  // Chats of the given numbers of tokens, all trained but the first. Document i consists of token i.
+  // Opens a file of chats with the given numbers of tokens. All tokens of document i are i. All of
+  // them are trained; the first one has no label.
   TokenFile chats(const std::vector<std::uint32_t>& lengths) {
     std::vector<TokenFileContent::Document> documents;
     for (std::uint32_t i = 0; i < lengths.size(); ++i) {

@@ -16,7 +16,7 @@ namespace {
 using ::testing::HasSubstr;
 using Words = std::vector<std::string>;
 
-// A command line that is right, with `more` behind it.
+// Returns a valid command line, followed by `more`.
 Words command(const Words& more = {}) {
   Words words = {"--model",
                  "m",
@@ -40,7 +40,7 @@ Words command(const Words& more = {}) {
   return words;
 }
 
-// The same without the named option, so that it can be given in another way.
+// Returns command(more) without the named option, so that the option can be given in another form.
 Words command_without(const std::string& option, const Words& more) {
   Words words = command();
   const auto at = std::find(words.begin(), words.end(), option);
@@ -376,7 +376,7 @@ TEST(Settings, OfLoraBelongTogether) {
     expect_usage({name, "is for LoRA", "--lora-rank R"}, command({name}));
   expect_usage({"--lora-alpha is for LoRA"}, command({"--lora-alpha", "16"}));
   expect_usage({"--save-merged is for LoRA", "final/ is the whole model"}, command({"--save-merged"}));
-  expect_usage({"--lora-rank 8 beside --adapter first", "says that itself"},
+  expect_usage({"--lora-rank 8 cannot be combined with --adapter first", "sets that itself"},
                command({"--adapter", "first", "--lora-rank", "8"}));
   expect_usage({"--lora-dropout must be a number from 0 to 0.99"},
                command({"--lora-rank", "8", "--lora-dropout", "1"}));

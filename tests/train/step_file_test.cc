@@ -94,7 +94,8 @@ TEST(StepFile, AFullDiskLeavesOnlyWholeLines) {
   file.add(line(1));
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
-  // The file may grow by half a line: the system takes that half, then refuses.
+  // The limit lets the file grow by half a line: the system writes that half, then refuses the
+  // rest.
   const rlimit limit{.rlim_cur = line(1).size() * 3 / 2, .rlim_max = before.rlim_max};
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);

@@ -1,5 +1,5 @@
 // tests/train/token_file_bytes.h
-// The bytes of token files (docs/formats/tokens.md), good and bad ones.
+// Builds the bytes of token files (docs/formats/tokens.md), both valid and invalid ones.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace rp {
 
-// What a token file says and holds. bytes() writes it down, right or wrong.
+// The header and content of a token file. bytes() serialises them without checking that they agree.
 struct TokenFileContent {
   struct Document {
     std::vector<std::uint32_t> tokens;

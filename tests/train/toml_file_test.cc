@@ -39,7 +39,8 @@ TEST(TomlFile, MayHaveAnyTextInStringsAndComments) {
   EXPECT_EQ(entries[4].key, "\u00e9");
 }
 
-// Undefined in toml++ 3.3: its assertions failed, or it ran into what it calls unreachable.
+// In toml++ 3.3 these texts cause undefined behaviour: failed assertions, or code that it marks as
+// unreachable.
 TEST(TomlFile, HasAnAnswerWhereTomlPlusPlusHasNone) {
   for (const char* text : {"[[[[", "[[[", "a = 1\n[[[["})
     expect_refusal({"run.toml: is no TOML"}, [&] { (void)read(text); });

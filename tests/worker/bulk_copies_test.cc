@@ -14,15 +14,15 @@ namespace {
 using test::kLong;
 
 constexpr std::uint64_t kPiece = BulkWindow::kMinPieceBytes;
-constexpr std::uint64_t kUnderWay = 2;  // of long copies, pieces
+constexpr std::uint64_t kUnderWay = 2;  // pieces of long copies
 
-// A link that copies when the test says so.
+// A stream that executes copies when the test calls do_one().
 class HeldStream : public Stream {
  public:
   struct Operation {
     std::byte* to = nullptr;
     const std::byte* from = nullptr;
-    std::uint64_t bytes = 0;  // 0: a signal
+    std::uint64_t bytes = 0;  // 0 for a signal
     SequenceWord* word = nullptr;
     std::uint64_t value = 0;
   };
@@ -63,8 +63,8 @@ TEST_F(BulkCopiesTest, LetAnOutputPassAfterTwoPieces) {
   const auto wait = [&](const auto& has_room) {
     EXPECT_EQ(has_room({&test::kNeverStop, 0}), WaitResult::kTimedOut) << "it waits without need";
     EXPECT_EQ(stream.pieces_under_way(), kUnderWay);
-    if (waits++ == 0) stream.copy(nullptr, nullptr, 1);  // somebody else's, behind two pieces
-    for (int i = 0; i < 2; ++i) stream.do_one();         // a piece and its signal
+    if (waits++ == 0) stream.copy(nullptr, nullptr, 1);  // an urgent copy, behind two pieces
+    for (int i = 0; i < 2; ++i) stream.do_one();         // one piece and its signal
     if (waits == 1) {
       EXPECT_EQ(stream.operations[2].bytes, 1U) << "one piece before it";
       stream.operations.erase(stream.operations.begin() + 2);

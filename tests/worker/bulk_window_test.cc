@@ -12,7 +12,7 @@ namespace {
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 constexpr std::uint64_t kNoLimit = std::uint64_t{1} << 40;
 
-// A line of 10 ns for each KiB behind 3000 ns.
+// The refill takes 3000 ns, the link 10 ns for each KiB.
 constexpr std::int64_t ns_on_the_line(std::uint64_t bytes) {
   return 3000 + static_cast<std::int64_t>(bytes / 1024 * 10);
 }
@@ -58,10 +58,10 @@ TEST(RefillEstimate, StaysWithinItsLimitWhateverItIsGiven) {
   EXPECT_EQ(estimate_of({0, 9000, 0, 9000}).refill_bytes(kNoLimit), 0U) << "the whole time is the link's";
 }
 
-// Copies whose pieces are done as soon as they may be.
+// Copies whose pieces are done as soon as the window allows.
 class Copies {
  public:
-  // The pieces of one copy.
+  // Returns the lengths of the pieces of one copy.
   std::vector<std::uint64_t> copy(std::uint64_t bytes) {
     std::vector<std::uint64_t> pieces;
     window.begin_copy(bytes);
@@ -77,7 +77,8 @@ class Copies {
     }
     return pieces;
   }
-  // A piece is seen done after a refill and its time on the link, which is measured where it had the link to itself.
+  // A piece is seen done after a refill and its time on the link. This is measured if the piece had
+  // the link to itself.
   void see_done(std::uint64_t number) {
     now_ns += refill_ns + static_cast<std::int64_t>(static_cast<double>(all[number - 1]) / bytes_per_ns);
     window.see_done(number, was_awaited, now_ns);
@@ -139,7 +140,7 @@ TEST(BulkWindow, StaysWithinItsBounds) {
   EXPECT_EQ(slow_link.window.piece_bytes(), BulkWindow::kMinPieceBytes);
 }
 
-// As on the processor, where whoever enqueues a copy copies.
+// This is the case on the processor, where the thread that enqueues a copy executes it.
 TEST(BulkWindow, LearnsNothingFromCopiesThatNobodyWaitedFor) {
   Copies copies;
   copies.was_awaited = false;

@@ -1,4 +1,4 @@
-// When emulated computations run, in a time that the tests give.
+// Tests when emulated computations run. The tests pass the time.
 #include "worker/executor/emulated_stage_executor.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ TEST(ComputeClock, BeginsWhenEverythingIsThere) {
   EXPECT_EQ(clock.take_times().busy_ns, 0);
 }
 
-// The thread that asks woke 30 late, again and again; the GPU had the work queued.
+// The host thread wakes 30 late again and again, but the GPU has the work queued.
 TEST(ComputeClock, DoesNotAddDelaysOfTheHostThatQueuedWorkHides) {
   ComputeClock clock;
   clock.run(100, there_at(1000), 1000);
@@ -45,13 +45,13 @@ TEST(ComputeClock, CountsALaunchThatComesAfterTheUploadThatItWaitedFor) {
   EXPECT_EQ(clock.take_times().dispatch_ns, 40);
 }
 
-// Idle from 1100 to 2000: until 1700 the data was not there to be uploaded.
+// The engine is idle from 1100 to 2000. Until 1700 the data could not be uploaded yet.
 TEST(ComputeClock, CallsOnlyTheUploadItselfExposed) {
   ComputeClock clock;
   clock.run(100, there_at(1000), 1000);
   clock.run(100, {.enqueued_ns = 1700, .end_ns = 2000}, 1700);
   EXPECT_EQ(clock.take_times().exposed_ns, 300);
-  clock.run(100, {.enqueued_ns = 1000, .end_ns = 2500}, 2200);  // under way long before the engine was free, at 2100
+  clock.run(100, {.enqueued_ns = 1000, .end_ns = 2500}, 2200);  // in progress long before the engine is free, at 2100
   EXPECT_EQ(clock.take_times().exposed_ns, 400);
   clock.run(100, {.enqueued_ns = 1000, .end_ns = 2550}, 2560);  // hidden
   EXPECT_EQ(clock.take_times().exposed_ns, 0);

@@ -11,7 +11,7 @@ namespace {
 
 using test::kLong;
 
-// Aligned as blocks of an arena are.
+// Aligned like the blocks of an arena.
 struct Block {
   std::vector<std::uint64_t> memory;
   std::uint64_t bytes = 0;
@@ -87,7 +87,7 @@ TEST(InputBuffers, CarryManyMicrobatchesFromTheFetcherToTheRunner) {
   std::thread input_uploader([&] {
     Stream& stream = device.stream(StreamKind::kUploadActivations);
     for (std::uint64_t n = 0; n < kNum; ++n) {
-      const std::vector<float> values(1 + n % 7, static_cast<float>(n));  // sizes change: the memory grows on the way
+      const std::vector<float> values(1 + n % 7, static_cast<float>(n));  // the sizes change, so the memory grows
       const auto block = block_of({test::float_tensor(values)});
       ASSERT_EQ(inputs.wait_free(n, kLong), WaitResult::kReached);
       inputs.clear(n, stream);

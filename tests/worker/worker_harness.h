@@ -1,5 +1,5 @@
 // tests/worker/worker_harness.h
-// A worker whose coordinator is the test: it writes commands and words itself.
+// Runs a worker whose coordinator is the test: the test itself writes the commands and words.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -25,13 +25,14 @@ inline constexpr WaitLimits kLong{&kNeverStop, 20 * kNsPerSecond};
 
 struct TwoLayers {
   std::int64_t wait_timeout_ns = 20 * kNsPerSecond;
-  std::uint32_t num_copies = 1;   // of the weights
-  std::uint32_t num_buffers = 0;  // of each layer
+  std::uint32_t num_copies = 1;   // number of working copies of the weights
+  std::uint32_t num_buffers = 0;  // number of buffers of each layer
   bool with_sums = false;
   bool check_consistency = false;
 };
 
-// Two layers of one fp32 weight each; worker 0 is under test, worker 1 only a name.
+// Makes a store for two layers with one fp32 weight each. Worker 0 is under test; worker 1 does not
+// exist.
 inline std::unique_ptr<Store> two_layer_store(const TwoLayers& options) {
   StoreSettings settings;
   settings.backing = "memfd";
@@ -57,7 +58,7 @@ inline TensorView float_tensor(const std::vector<float>& values) {
 
 inline constexpr RoundShape kTwoLayers{.num_layers = 2, .num_microbatches = 2, .num_uses = 2};
 
-// The one round of the tests: its table is the first thing in the coordinator's arena.
+// Makes the table of the only round of the tests. It is the first thing in the coordinator's arena.
 inline RoundTable make_table(Store& store) {
   ArenaView& arena = store.arena(kCoordinatorArena);
   arena.grow(1 << 16);
@@ -80,8 +81,8 @@ inline void place_input(Store& store, const RoundTable& table, BlockKind kind, i
   }
 }
 
-// A processor as a device that lets a test act at a certain moment: once, just before the next copy of an upload stream
-// or just after it.
+// A device on the processor that lets a test act at a certain moment: once, just before or just
+// after the next copy of an upload stream.
 class InterruptedDevice : public Device {
  public:
   struct Interruption {
@@ -97,7 +98,7 @@ class InterruptedDevice : public Device {
     if (kind == StreamKind::kUploadParameters) return parameters_;
     return kind == StreamKind::kUploadActivations ? activations_ : cpu_.stream(kind);
   }
-  // REQUIRES: the worker does not serve yet.
+  // REQUIRES: the worker is not serving yet.
   void interrupt(StreamKind kind, Interruption interruption) {
     (kind == StreamKind::kUploadParameters ? parameters_ : activations_).interruption = std::move(interruption);
   }
@@ -121,15 +122,15 @@ class InterruptedDevice : public Device {
   InterruptedStream activations_;
 };
 
-// Passes its input on; throws `failure` in microbatch 1 if that is not empty.
+// Passes its input on as output. Throws `failure` in microbatch 1 if that is not empty.
 class PassingExecutor : public StageExecutor {
  public:
   std::string failure;
   SequenceWord recomputed{};      // writer: the stage runner. Number of recomputes
-  SequenceWord cleared{};         // writer: the stage runner. Number of tasks whose accumulators it made zero
-  float recomputed_input = 0;     // the first value of the last one's
-  float last_gradient = 0;        // likewise, of the gradient of the last backward
-  std::function<void()> warming;  // what it does to warm up, if anything
+  SequenceWord cleared{};         // writer: the stage runner. Number of tasks whose accumulators it cleared
+  float recomputed_input = 0;     // the first value of the input of the last recompute
+  float last_gradient = 0;        // the first value of the gradient of the last backward
+  std::function<void()> warming;  // called by warm_up(), if set
 
   [[nodiscard]] bool warm_up(Device&) override {
     if (warming) warming();
@@ -166,7 +167,7 @@ class PassingExecutor : public StageExecutor {
   }
 };
 
-// Serves in a thread until finish().
+// A worker that serves in a thread until finish().
 class ServedWorker {
  public:
   explicit ServedWorker(const TwoLayers& options = {}, TraceJournal* trace = nullptr, TaskRanges* ranges = nullptr)
@@ -176,7 +177,7 @@ class ServedWorker {
     place_input(*store, table, BlockKind::kActivation, 0, {1, 2, 3}, 8192);
     place_input(*store, table, BlockKind::kActivation, 1, {4, 5, 6}, 16384);
     place_input(*store, table, BlockKind::kArguments, 0, {7}, 24576);
-    // The first wait of serve()'s is for an epoch; the command is there before or after.
+    // serve() begins with a wait for the epoch, so a command may be sent before or after its start.
   }
   void start() {
     thread_ = std::thread([this] {
@@ -192,7 +193,7 @@ class ServedWorker {
     store->epoch().publish(kEndEpoch);
     join();
   }
-  // Waits until serve() ended by itself.
+  // Waits until serve() has ended by itself.
   void join() {
     thread_.join();
     if (error_) std::rethrow_exception(error_);

@@ -108,7 +108,7 @@ TEST(Worker, MakesDataOfAnExceptionInTheUsersCode) {
   EXPECT_EQ(record.microbatch, 1);
   EXPECT_EQ(std::string(record.message.data()), std::string(record.message.size() - 1, 'x'))
       << "cut, with a zero at the end";
-  worker.push(test::fused_command());  // dropped: it may stand on the failed one
+  worker.push(test::fused_command());  // dropped: it may depend on the failed one
   worker.finish();
   Completion completion;
   EXPECT_FALSE(worker.store->completion_reader(0).try_pop(completion));
@@ -142,7 +142,8 @@ TEST(Worker, SaysForWhichGradientItWaitedInVain) {
   expect_names_what_was_missing(command, {"gradient buffer 1", "slot 1"});
 }
 
-// What a thread of the worker publishes next; a failure if that takes long.
+// Returns the next wait of this kind that a thread of the worker publishes. Fails the test if that
+// takes long.
 Wait next_wait(const ServedWorker& worker, WorkerThread thread, WaitKind kind) {
   const Deadline deadline = Deadline::after_ns(20 * kNsPerSecond);
   while (!deadline.passed()) {
@@ -205,11 +206,12 @@ TEST(Worker, SurvivesAPauseOfItsUserThatIsLongerThanTheTimeout) {
   worker.start();
   const std::atomic<bool> never{false};
   SequenceWord nothing{};
-  EXPECT_EQ(nothing.wait_at_least(1, {&never, 50 * kNsPerMs}), WaitResult::kTimedOut);  // the pause itself
+  EXPECT_EQ(nothing.wait_at_least(1, {&never, 50 * kNsPerMs}), WaitResult::kTimedOut);  // this is the pause
   worker.finish();
 }
 
-// Its coordinator sends commands only then; one in the same process may have sent some before.
+// A coordinator sends commands only to a warm worker; but one in the same process may have sent
+// some before.
 TEST(Worker, WarmsUpBeforeItAsksForCommandsAndBeforeAnyCopy) {
   ServedWorker worker;
   std::atomic<bool> is_warm{false}, was_cold{false};
@@ -217,7 +219,7 @@ TEST(Worker, WarmsUpBeforeItAsksForCommandsAndBeforeAnyCopy) {
     worker.device.interrupt(kind, {.before_copy = [&] { was_cold.store(was_cold.load() || !is_warm.load()); }});
   }
   worker.executor.warming = [&] {
-    // Long enough for a weight uploader that does not wait.
+    // This is long enough for a weight uploader that does not wait.
     EXPECT_EQ(worker.store->worker_words(0).acknowledged.wait_at_least(1, {&test::kNeverStop, kShort}),
               WaitResult::kTimedOut);
     is_warm.store(true);
@@ -241,11 +243,11 @@ TEST(Worker, ThatCannotWarmUpNeverAsksForCommands) {
   EXPECT_EQ(worker.store->worker_words(0).acknowledged.observe(), 0U);
 }
 
-// What keeps a worker waiting must not keep it from ending.
+// A worker must end even while it waits for something.
 TEST(Worker, EndsWhateverItWaitsFor) {
   Command no_weights = test::forward_command();
   no_weights.version = 1;
-  const Command no_input = test::fused_command();  // see the source below
+  const Command no_input = test::fused_command();  // its source is set below
   Command no_free_gradient = test::fused_command();
   no_free_gradient.released_before = 1;
   const std::vector<std::vector<Command>> cases = {

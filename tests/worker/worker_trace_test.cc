@@ -24,7 +24,7 @@ class WorkerTraceTest : public testing::Test {
     }
     return found;
   }
-  // Its records as "kind:slot:microbatch".
+  // Returns the records of a track as "kind:slot:microbatch".
   std::vector<std::string> names(WorkerTrack track) const {
     std::vector<std::string> found;
     for (const TraceRecord& r : records(track))
@@ -111,7 +111,7 @@ TEST_F(WorkerTraceTest, CopiesThatTwoThreadsEnqueueDoNotOverlapAndNoneIsLost) {
   }
 }
 
-// A stream that holds everything back until it is drained.
+// A stream that calls no function until it is drained.
 class LateStream : public Stream {
  public:
   void copy(std::byte*, const std::byte*, std::uint64_t) override {}

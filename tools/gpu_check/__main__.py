@@ -1,4 +1,4 @@
-"""One part of scripts/gpu-check.sh, which is the way to call it.
+"""Runs one part of scripts/gpu-check.sh. Call that script instead of this program.
 
     python3 tools/gpu_check PART --seconds N --table FILE --scratch DIR
 """
@@ -25,10 +25,10 @@ MOST_OF_A_REASON = 300  # characters
 
 
 def result_of(outcome: Outcome) -> str:
-    """One line, however many the reason has."""
+    """Returns the result as one line, even if the reason has several."""
     why = " ".join(outcome.why.split())[:MOST_OF_A_REASON]
     if outcome.has_failed:
-        return f"failed: {why or 'nobody knows why'}"
+        return f"failed: {why or 'for an unknown reason'}"
     if not outcome.figure:
         return f"not run: {why or 'no figure'}"
     if outcome.is_met:
@@ -37,7 +37,7 @@ def result_of(outcome: Outcome) -> str:
 
 
 def rows_of(each: Check, bench: Bench) -> list[Row]:
-    """Runs a check. What goes wrong in it is its lines' result."""
+    """Runs a check. If the check itself fails, that is the result of all its lines."""
     outcomes: list[Outcome] = []
     failure = ""
     try:
@@ -45,7 +45,7 @@ def rows_of(each: Check, bench: Bench) -> list[Row]:
         outcomes = each.function(bench)
     except NotRun as reason:
         outcomes = [Outcome(why=str(reason)) for _ in each.lines]
-    except Exception as error:  # a defect in one check is no reason to lose the others
+    except Exception as error:  # a defect in one check must not lose the results of others
         if bench.log is None:
             traceback.print_exc()
         else:
@@ -73,7 +73,8 @@ def main() -> int:
     except NoDevice as reason:
         print(f"gpu-check.sh: {arguments.part}: {reason}", file=sys.stderr)
         return NO_DEVICE
-    # Beside the table, so that it comes along: from some machines only the end of what is printed comes back.
+    # The log is next to the table, so that it is copied along with it: from some machines only the
+    # end of the output comes back.
     log = arguments.table.with_name(arguments.table.name + ".log")
     print(warm_libraries(os.environ.get("LD_LIBRARY_PATH", ""), 60), file=sys.stderr)
     if size := os.environ.get("RP_GPU_HOST_MEMORY"):

@@ -1,4 +1,5 @@
-"""All checks. Alone in importing the modules that declare them, so that these may import what they share."""
+"""Lists all checks. This is the only module that imports the modules that declare checks, so these
+can import what they share."""
 
 import checks
 import copy_checks
@@ -11,11 +12,13 @@ import speed_checks
 import training_checks
 from parts import PARTS
 
-# Within a part, the checks of the first of these come first: what others rest on, then what takes long.
+# Within a part, checks run in the order of these modules: first what others depend on, last what
+# takes long.
 MODULES = (machine_checks, device_checks, family_checks, sanitizer_checks, copy_checks, speed_checks, training_checks, lifetime_checks)
 
 
 def load_all() -> list[checks.Check]:
-    """In the order of the parts; in a part in that of the modules and of their lines, whichever was imported first."""
+    """Returns the checks in the order of the parts; within a part, in the order of MODULES and then
+    of declaration, whichever module was imported first."""
     parts, modules = list(PARTS), [module.__name__ for module in MODULES]
     return sorted(checks.CHECKS, key=lambda each: (parts.index(each.part), modules.index(each.function.__module__)))

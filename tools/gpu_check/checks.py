@@ -1,9 +1,9 @@
-"""The lines that a GPU must show, each declared beside the function that finds its figure."""
+"""Declares the lines that must be shown on a GPU, each together with the function that finds its figure."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-A_FIGURE = "a figure"  # the bar of what only has to be known
+A_FIGURE = "a figure"  # the bar of a figure that only has to be known
 
 
 @dataclass(frozen=True)
@@ -14,16 +14,16 @@ class Line:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of one line. Without a figure it was not run, or failed."""
+    """The outcome of one line. A line without a figure was not run, or failed."""
 
     figure: str = ""
     is_met: bool = True
-    why: str = ""  # it was not run, or what is to be known of a figure that misses its bar
+    why: str = ""  # why it was not run, or an explanation of a figure that misses its bar
     has_failed: bool = False
 
 
 class NotRun(Exception):
-    """What a check needs is not there; says what."""
+    """Something that a check needs does not exist. The message names it."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ CHECKS: list[Check] = []
 
 
 def check(part: str, *lines: tuple[str, str]):
-    """Declares that a function of a Bench gives the outcomes of these lines (what, bar), in their order."""
+    """Declares that a function of a Bench returns the outcomes of these lines (what, bar), in their order."""
 
     def declare(function):
         CHECKS.append(Check(part, tuple(Line(*line) for line in lines), function))

@@ -1,4 +1,4 @@
-"""What programs over the driver alone show of the host's memory: how it is registered, and how fast it is copied."""
+"""Checks how host memory is registered, and how fast it is copied. The programs use the driver only."""
 
 from bench import Bench
 from checks import A_FIGURE, Outcome, check
@@ -48,11 +48,12 @@ def registration(bench: Bench) -> list[Outcome]:
 
 
 DIRECTIONS = {"up": "to the GPU", "down": "from it", "both": "both ways at once, each"}
-NOW = (4, 2)  # MiB and pieces under way that workers began with: beside the best
+NOW = (4, 2)  # MiB and pieces under way that workers used originally, for comparison with the best
 
 
 def best_text(lines: list[dict], uncut: dict) -> str:
-    """Of a grid: its best, the cheapest that is as good but for one part in a hundred, and what workers began with."""
+    """Describes a grid: its best size, the cheapest size within 1 % of the best, and the size that
+    workers used originally."""
     def size(line: dict) -> str:
         return f"{line['mib']} MiB x {line['under_way']}"
 
@@ -80,7 +81,7 @@ def delay_text(line: dict) -> str:
             f"at most {line['longest_page_us']:.0f} us")
 
 
-@check("copies", *((f"an input of 16 MiB to the GPU and a page of 4 KiB from it beside {text}", A_FIGURE) for text in TRAFFICS.values()),
+@check("copies", *((f"an input of 16 MiB to the GPU and a page of 4 KiB from it, with {text}", A_FIGURE) for text in TRAFFICS.values()),
        *((f"copies in pieces of 2 to 16 MiB, 2 to 6 under way, {text}, {trace} trace: the best", A_FIGURE)
          for trace in ("without", "with") for text in DIRECTIONS.values()))
 def bulk_copies(bench: Bench) -> list[Outcome]:

@@ -1,4 +1,4 @@
-"""What programs over the driver alone show of its promises: signals, kernels, events of the dead."""
+"""Checks what the project relies on from the driver: signals, kernels, events of processes that died."""
 
 from bench import Bench
 from checks import A_FIGURE, Outcome, check
@@ -10,12 +10,12 @@ def kernel_tests(bench: Bench) -> list[Outcome]:
     return [outcome_of_tests(bench.run([bench.program("cuda_kernels_test")], 60))]
 
 
-@check("kernels", ("LibTorch's kernels as the models call them, beside fp64: packed documents, grouped products with experts without rows", "all pass"))
+@check("kernels", ("LibTorch's kernels as the models call them, compared with fp64: packed documents, grouped products with experts without rows", "all pass"))
 def torch_tests(bench: Bench) -> list[Outcome]:
     return [outcome_of_tests(bench.run([bench.program("torch_on_gpu_test")], 60))]
 
 
-# The table of kernels/gpu_kernels.h.
+# The kernels in the table of kernels/gpu_kernels.h.
 KERNELS = ("rms_norm", "add_rms_norm", "rms_norm_grad", "rotary_table", "rotate", "glu", "glu_grad", "cross_entropy", "sum_losses", "scale",
            "round_gradient", "embed", "embed_grad", "plan_experts", "grouped_linear", "grouped_linear_grad", "grouped_weight_grad")
 KERNEL_TOKENS = (2048, 16384, 73728)
@@ -29,13 +29,14 @@ def kernel_speeds(bench: Bench) -> list[Outcome]:
     def outcome(kernel: str) -> Outcome:
         each = [found.outcome((kernel, tokens), lambda line: f"{line['gbs']:.0f} ({line['us']:.1f} us)") for tokens in KERNEL_TOKENS]
         known = [one.figure for one in each if one.figure]
-        # Where the GPU's memory is too small for the last number of tokens, the others still count.
+        # If the GPU's memory is too small for the largest number of tokens, the other figures still
+        # count.
         return Outcome(", ".join(known), True) if known else each[0]
 
     return [outcome(kernel) for kernel in KERNELS]
 
 
-# As gpu_dead_events names them.
+# The cases by the names that gpu_dead_events prints.
 DEAD_CASES = {
     "never_recorded": "IPC event that was never recorded, its process killed",
     "before_completion": "IPC event recorded behind work, its process killed before the work was done",
@@ -51,12 +52,13 @@ def dead_text(line: dict) -> str:
 
 @check("death", *((what, A_FIGURE) for what in DEAD_CASES.values()))
 def dead_events(bench: Bench) -> list[Outcome]:
-    # A wait that blocks is watched for some seconds: most of the part, less what the checks behind need.
+    # A wait that blocks is watched for some seconds. This may use most of the part, except the time
+    # for the checks after it.
     found = printed(bench.run([bench.program("gpu_dead_events")], bench.all_but(30)), "case")
     return [found.outcome(case, dead_text) for case in DEAD_CASES]
 
 
-# Before the latencies of what may not work.
+# Runs before the latencies, which may measure something that does not work.
 @check("signals", ("two, three and eight processes on one GPU wait for each other by words and by IPC events", "all pass"))
 def signal_tests(bench: Bench) -> list[Outcome]:
     result = bench.run([bench.program("gpu_signals_test")], 45)
@@ -78,7 +80,7 @@ def polling_text(line: dict) -> str:
 @check("signals", ("end of a download -> start of the other process's upload: host functions", A_FIGURE),
        ("end of a download -> start of the other process's upload: `--signals memops`", A_FIGURE),
        ("end of a download -> start of the other process's upload: `--signals events`", A_FIGURE),
-       ("bandwidth of a copy beside a stream that polls a word of the host", A_FIGURE))
+       ("bandwidth of a copy while another stream polls a word of the host", A_FIGURE))
 def signal_latencies(bench: Bench) -> list[Outcome]:
     found = printed(bench.run([bench.program("gpu_signals")], 50), "what")
     return [found.outcome(name, latency_text) for name in ("host", "words", "events")] + [found.outcome("polling", polling_text)]

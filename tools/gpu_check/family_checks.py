@@ -15,8 +15,8 @@ sys.path.insert(0, str(ROOT / "tests" / "parity"))
 from families import FAMILIES  # noqa: E402
 
 BF16_FACTOR = 2.0
-FP32_LIMIT = 1e-4  # sums have another order than on the CPU; TF32 is off
-MOST_PROCESSES = 5  # one more each time a case ends the process
+FP32_LIMIT = 1e-4  # the order of sums differs from the CPU's; TF32 is off
+MOST_PROCESSES = 5  # a new process is needed after each case that ends the process
 BAR = f"all models; bf16 <= {BF16_FACTOR:g} times as far from fp32 as transformers' own, fp32 <= {FP32_LIMIT:g}"
 DTYPES = ("bfloat16", "float32")
 GROUPS = {family: f"logits and gradients of small random models of `{family}`, compared with transformers" for family in FAMILIES}
@@ -27,7 +27,7 @@ GROUPS |= {"adapters": "logits and gradients of small random models with LoRA, D
 def compute(bench: Bench, folders: list[Path], dtype: str, reserve: float) -> None:
     """Writes the values of each case, or an error, into its folder. A case that ends the process has an error, and the cases after it are computed
     by another process. Cases that were not reached in time have neither. `reserve`: seconds of the part that must be left then."""
-    # Some images for containers set it, and products of fp32 would be those of TF32.
+    # Some container images set this variable, and products of fp32 would then use TF32.
     environment = {name: value for name, value in os.environ.items() if name != "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"}
     for _ in range(MOST_PROCESSES):
         if bench.left < reserve + 5:
@@ -38,7 +38,7 @@ def compute(bench: Bench, folders: list[Path], dtype: str, reserve: float) -> No
             raise NotRun(result.said)
         if result.code is None or not left:
             return
-        if result.code != 3:  # then the program has written the error itself
+        if result.code != 3:  # with code 3, the program has written the error itself
             (left[0] / f"values-{dtype}.error").write_text(f"the process ended with {result.code}: {result.said}")
             left = left[1:]
         if not left:
@@ -47,12 +47,12 @@ def compute(bench: Bench, folders: list[Path], dtype: str, reserve: float) -> No
 
 
 def is_in(line: dict, dtype: str) -> bool:
-    """Whether a case has this figure and it is within its bar. NaN is not."""
+    """Returns whether a case has this figure and it is within its bar. NaN is not within the bar."""
     return dtype in line and line[dtype] <= (BF16_FACTOR if dtype == "bfloat16" else FP32_LIMIT)
 
 
 def fault_of(line: dict) -> str:
-    """What is wrong with one case; empty if it has both figures and they are within the bars."""
+    """Returns what is wrong with one case; empty if it has both figures and they are within the bars."""
     name = line["case"].split("/")[1]
     if line["refused"]:
         dtype, error = next(iter(line["refused"].items()))

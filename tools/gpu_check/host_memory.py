@@ -1,5 +1,6 @@
-"""Memory of a virtual machine that has little at first and is given more as it is used: what looks at free memory before it takes
-some, as the host store does, would find too little. So it is asked for once, before anything is measured."""
+"""Makes a virtual machine that starts with little memory grow to its full size. Programs that check
+the free memory before they allocate, as the host store does, would find too little. So the memory
+is requested once, before anything is measured."""
 
 import mmap
 import os
@@ -10,13 +11,13 @@ import time
 from pathlib import Path
 
 PIECE = 256 << 20
-KEPT_FREE = 3 << 29  # 1.5 GiB, for everybody else
-ENOUGH = 0.95  # of what was asked for: the kernel counts less than a machine has
+KEPT_FREE = 3 << 29  # 1.5 GiB, for all other processes
+ENOUGH = 0.95  # share of the requested size: the kernel reports less than the machine has
 PAGE = 4096
 
 
 def parse_size(text: str) -> int:
-    """`120G` and the like, in bytes."""
+    """Parses a size such as `120G`, in bytes."""
     found = re.fullmatch(r"(\d+)([GT])", text)
     if not found:
         raise ValueError(f"RP_GPU_HOST_MEMORY is '{text}', but it is a size such as 120G")
@@ -24,13 +25,14 @@ def parse_size(text: str) -> int:
 
 
 def figure(name: str, root: Path = Path("/")) -> int:
-    """Of /proc/meminfo, in bytes."""
+    """Returns a field of /proc/meminfo, in bytes."""
     fields = dict(line.split(":") for line in (root / "proc/meminfo").read_text().splitlines())
     return int(fields[name].split()[0]) * 1024
 
 
 def take_memory(root: Path) -> None:
-    """In a process of its own, which is the first to go where there is none; until it is killed."""
+    """Allocates memory until the process is killed. Runs in its own process, which the kernel kills
+    first if memory runs out."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
         Path("/proc/self/oom_score_adj").write_text("1000")
@@ -49,8 +51,9 @@ def take_memory(root: Path) -> None:
 
 
 def ask_for(size: int, seconds: float, root: Path = Path("/"), patience: float = 5.0, processes: int = 4) -> str:
-    """Takes memory and gives it back until the machine has so much, has had no more for `patience` seconds though little was free, or
-    time is over. Says what it found."""
+    """Allocates memory and frees it again once the machine has reached the size, has not grown for
+    `patience` seconds although little was free, or `seconds` have passed. Returns what it found, as
+    text."""
     begin = last = time.monotonic()
     first = total = figure("MemTotal", root)
     if total >= ENOUGH * size:
@@ -68,7 +71,7 @@ def ask_for(size: int, seconds: float, root: Path = Path("/"), patience: float =
         while total < ENOUGH * size and time.monotonic() - begin < seconds and time.monotonic() - last < patience:
             time.sleep(0.05)
             now = figure("MemTotal", root)
-            if now > total or figure("MemAvailable", root) > 2 * KEPT_FREE:  # more has come, or is to be taken first
+            if now > total or figure("MemAvailable", root) > 2 * KEPT_FREE:  # it has grown, or free memory is left
                 last = time.monotonic()
             total = now
     finally:

@@ -1,4 +1,5 @@
-"""What the begin and the end of a run on a GPU are like: time to the first step, memory that is left, time until all is given back."""
+"""Checks the beginning and end of a run on a GPU: time to the first step, free memory, time until
+all memory is freed."""
 
 import re
 import shutil
@@ -12,24 +13,24 @@ from checks import A_FIGURE, NotRun, Outcome, check
 from runs import Run, bytes_of, command, empty_model, layers_that_fit, processes_with, random_data, shape_text
 
 STEPS = 3
-WARM_UP = re.compile(r"warm-up: (\d+\.\d+) s")  # as train says it behind its first step
-END_OF_TRAINING = re.compile(r"trained \d+ steps in ")  # as train says it when its model is written
-ENOUGH_FREE_MIB = 64  # below what was free before: the driver keeps some
+WARM_UP = re.compile(r"warm-up: (\d+\.\d+) s")  # printed by train after its first step
+END_OF_TRAINING = re.compile(r"trained \d+ steps in ")  # printed by train when its model is written
+ENOUGH_FREE_MIB = 64  # tolerance below the amount that was free before, because the driver keeps some
 
 
 @dataclass(frozen=True)
 class Lifetime:
-    """One run to its end. Times are seconds; None: it did not come to that."""
+    """One run until its end. Times are in seconds; None: the run did not reach this point."""
 
     run: Run
-    first_step_s: float | None  # since rp-launch was started
-    free_mib: int | None        # after STEPS steps, with the worker still there
-    exit_s: float | None        # since the end of training: rp-launch and all other processes are gone
-    free_again_s: float | None  # likewise: the GPU's memory is free as before
+    first_step_s: float | None  # from the start of rp-launch
+    free_mib: int | None        # after STEPS steps, while the worker is running
+    exit_s: float | None        # from the end of training until rp-launch and all other processes have ended
+    free_again_s: float | None  # from the end of training until the GPU's memory is free as before
 
 
 def wait_until(happened, process: subprocess.Popen | None, end: float) -> bool:
-    """Whether it has within the time, before the process has ended."""
+    """Waits until happened() is true. Returns False if the time is over or the process ends before."""
     while not happened():
         if time.monotonic() > end or (process and process.poll() is not None):
             return happened()
@@ -38,7 +39,7 @@ def wait_until(happened, process: subprocess.Popen | None, end: float) -> bool:
 
 
 def observed(bench: Bench, words: list[str], output: Path, seconds: float, free_mib=free_gpu_mib) -> Lifetime:
-    """Starts the run and watches it."""
+    """Starts the run and observes it."""
     before_mib, begin = free_mib(), time.monotonic()
     end, log_path = begin + bench.seconds(seconds), output.with_suffix(".log")
     first_step_s = after_steps_mib = exit_s = free_again_s = None
@@ -65,12 +66,14 @@ def observed(bench: Bench, words: list[str], output: Path, seconds: float, free_
 
 
 def margin_mib(store_bytes: int) -> int:
-    """As CudaDevice::margin_bytes(): 1 GiB, and 8 bytes of the GPU's page tables for each page that is registered."""
+    """Computes the same as CudaDevice::margin_bytes(): 1 GiB, and 8 bytes of the GPU's page tables
+    for each registered page."""
     return ((1 << 30) + store_bytes // 4096 * 8) >> 20
 
 
 def staged_outcome(run: Run) -> Outcome:
-    """Bytes that went through the pinned buffer, because their memory was not registered, by step: one round each."""
+    """Reports for each step, which is one round, the bytes that went through the pinned buffer
+    because their memory was not registered."""
     staged = [step.get("staged_bytes") for step in run.metrics()]
     if not staged or None in staged:
         return Outcome(why="train does not say how many bytes were staged")
@@ -78,7 +81,7 @@ def staged_outcome(run: Run) -> Outcome:
 
 
 def warm_up_outcome(life: Lifetime, cold: Lifetime) -> Outcome:
-    """What the warm-up of the first run took, beside the first step of one without."""
+    """Reports how long the warm-up of the first run took, and the time to the first step of a run without warm-up."""
     told = WARM_UP.search(life.run.result.err)
     if not told or cold.first_step_s is None:
         return Outcome(why="the run says nothing of a warm-up" if not told else f"without it: {cold.run.result.said}", has_failed=True)
@@ -117,9 +120,9 @@ def lifetime(bench: Bench) -> list[Outcome]:
                        sequence_length=length, dtype="bf16")
 
     life = observed(bench, words(), output, bench.all_but(35, 30))
-    # Weights and their gradients are registered, 2 bytes each.
+    # Weights and their gradients are registered, with 2 bytes each.
     outcomes = outcomes_of(life, margin_mib(bytes_of("1.7b", layers, 4)), f"{shape_text('1.7b', layers)}, {sequences} x {length} tokens")
-    shutil.rmtree(output, ignore_errors=True)  # the model has 2 bytes a parameter
+    shutil.rmtree(output, ignore_errors=True)  # the model occupies 2 bytes per parameter
     outcomes.insert(1, warm_up_outcome(life, observed(bench, words("--warm-up", "0"), output, bench.all_but(5, 30))))
     shutil.rmtree(output, ignore_errors=True)
     return outcomes

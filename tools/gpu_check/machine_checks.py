@@ -1,4 +1,4 @@
-"""What a machine, its driver and its first launches are like, before anything rests on them."""
+"""Checks the machine, its driver and first launches of kernels, before other checks depend on them."""
 
 import json
 import platform
@@ -10,8 +10,9 @@ from printed import printed
 
 
 def bar_bytes(pci_address: str, root: Path = Path("/")) -> int:
-    """Of the largest window through which the processor reaches a card's memory; 0 if the kernel does not say."""
-    # NVML has eight digits of the domain, the kernel four: 00000000:01:00.0.
+    """Returns the size of the largest window through which the processor accesses a card's memory;
+    0 if the kernel does not report it."""
+    # NVML prints eight digits of the PCI domain, the kernel four: 00000000:01:00.0.
     file = root / "sys/bus/pci/devices" / pci_address.lower()[-12:] / "resource"
     try:
         windows = [[int(word, 16) for word in line.split()[:2]] for line in file.read_text().splitlines()]
@@ -21,7 +22,7 @@ def bar_bytes(pci_address: str, root: Path = Path("/")) -> int:
 
 
 def attributes_text(report: dict, bar: int) -> str:
-    """Of the first GPU that was measured, by the report of `rp-launch doctor --json`."""
+    """Describes the first GPU that was measured, from the report of `rp-launch doctor --json`."""
     measured = report["bandwidths"][0]
     gpu = next(gpu for gpu in report["gpus"] if gpu["uuid"] == measured["uuid"])
     figures = measured["alone"]
@@ -57,8 +58,9 @@ def attributes(bench: Bench) -> list[Outcome]:
 
 
 def launches_outcomes(lines: list[dict]) -> list[Outcome]:
-    """Longest and sum of first launches, which of them were held up by another stream, and what was held up when it was launched again, by
-    what gpu_first_launches prints."""
+    """Reports the longest first launch and the sum of all, the first launches that another stream
+    delayed, and those that it delayed again at their second launch, from the output of
+    gpu_first_launches."""
     outcomes = []
     for is_beside in (False, True):
         its = [line for line in lines if line["is_beside"] == is_beside]
@@ -80,8 +82,8 @@ def launches_outcomes(lines: list[dict]) -> list[Outcome]:
     return [*outcomes, Outcome(f"{len(while_shut)} launches, held up: {', '.join(held_up) or 'none'}", not held_up)]
 
 
-# Before any training. The driver waits for all streams before it loads a kernel; what workers rest on is that it does not once that is loaded
-# (docs/design/warm-up.md).
+# Runs before any training. The driver waits for all streams before it loads a kernel. Workers
+# depend on it not doing so for a kernel that is already loaded (docs/design/warm-up.md).
 @check("launches", ("first launches of our kernels, of a cuBLAS handle and product: from the call to the end", A_FIGURE),
        ("the same while another stream waits for a word, under a watchdog", A_FIGURE),
        ("what was launched before, while another stream waits for a word", "none is held up"))
@@ -92,6 +94,6 @@ def first_launches(bench: Bench) -> list[Outcome]:
     bench.note_table(("launch", "is_beside", "first_ms", "again_ms", "was_held_up", "was_held_up_again"), found.lines.values())
     if result.code == 0:
         return outcomes
-    # What was launched before a failure is known, but is not all that had to be shown.
+    # Launches before a failure are known, but they are not all that had to be shown.
     return [Outcome(each.figure, False, found.trouble) if each.figure else Outcome(why=found.trouble, has_failed=found.has_failed)
             for each in outcomes]

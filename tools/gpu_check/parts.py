@@ -1,15 +1,15 @@
-"""The parts of scripts/gpu-check.sh: their order, their seconds, and what each needs of a bundle (scripts/gpu-bundle.sh --parts).
+"""Lists the parts of scripts/gpu-check.sh: their order, their seconds, and what each needs in a bundle (scripts/gpu-bundle.sh --parts).
 
-    python3 tools/gpu_check/parts.py list                    name, seconds and whether it is among the twenty minutes, a part a line
-    python3 tools/gpu_check/parts.py programs|files PART...  what a bundle for these parts has
+    python3 tools/gpu_check/parts.py list                    for each part a line: name, seconds, and whether it belongs to the default parts
+    python3 tools/gpu_check/parts.py programs|files PART...  the programs or files that a bundle for these parts contains
 """
 
 import sys
 from dataclasses import dataclass
 
 TRAINING = ("rp-launch", "train")
-TINY_MODEL = "data/tiny"  # a need like a file; the bundle makes it
-FAMILY_CASES = "data/families"  # likewise
+TINY_MODEL = "data/tiny"  # listed like a file, but generated for the bundle
+FAMILY_CASES = "data/families"  # generated for the bundle
 PARITY = tuple(f"tests/parity/{name}.py" for name in ("compare_values", "distances"))
 SYSTEM_TESTS = tuple(f"tests/system/{name}.py" for name in ("launched", "train_bits_test", "train_endings_test", "bits_test"))
 RIVALS = tuple(f"benchmarks/{name}.py" for name in ("torch_llama", "python_roundpipe", "fsdp2_offload"))
@@ -17,13 +17,13 @@ RIVALS = tuple(f"benchmarks/{name}.py" for name in ("torch_llama", "python_round
 
 @dataclass(frozen=True)
 class Part:
-    seconds: int  # at most 480, the longest that a command may take on many a machine
+    seconds: int  # at most 480, the limit for one command on many machines
     programs: tuple[str, ...]
     files: tuple[str, ...] = ()
-    is_telling: bool = True  # it belongs to the twenty minutes that are run where no part is named
+    is_telling: bool = True  # it is one of the default parts, which need about twenty minutes
 
 
-# What the others rest on comes first, what only takes time last.
+# Parts that others depend on come first, and parts that only take time come last.
 PARTS = {
     "attributes": Part(20, ("rp-launch", "rp-probe")),
     "launches": Part(45, ("gpu_first_launches",)),
@@ -46,7 +46,7 @@ PARTS = {
 
 
 def needs(kind: str, names: list[str]) -> list[str]:
-    """Programs or files of these parts, each once. Throws KeyError for a name that is no part's."""
+    """Returns the programs or files of these parts, each once. Throws KeyError for an unknown part."""
     return list(dict.fromkeys(need for name in names for need in getattr(PARTS[name], kind)))
 
 

@@ -1,4 +1,5 @@
-"""What programs print, as outcomes: GoogleTest's and those that measure, which print a JSON object a line."""
+"""Converts the output of programs to outcomes: of GoogleTest programs, and of measuring programs,
+which print one JSON object per line."""
 
 import json
 import re
@@ -10,13 +11,14 @@ from checks import NotRun, Outcome
 
 
 def num_passed(result: Result) -> int:
-    """Tests of a GoogleTest program; 0 if it left one out, as it does without a GPU."""
+    """Returns how many tests of a GoogleTest program passed; 0 if any was skipped, as without a GPU."""
     passed, skipped = (re.search(rf"\[  {what} *\] (\d+) test", result.out) for what in ("PASSED", "SKIPPED"))
     return int(passed.group(1)) if passed and not skipped else 0
 
 
 def trouble_of(result: Result) -> str:
-    """Which tests of a GoogleTest program failed, or why it left them out; else the end of what it said."""
+    """Returns which tests of a GoogleTest program failed, or why they were skipped; otherwise the
+    end of the output."""
     failed = list(dict.fromkeys(re.findall(r"^\[  FAILED  \] ([A-Za-z_][\w/.]+)", result.out, re.MULTILINE)))
     if failed:
         return f"{', '.join(failed[:5])}{' ...' if len(failed) > 5 else ''} failed"
@@ -25,7 +27,7 @@ def trouble_of(result: Result) -> str:
 
 
 def outcome_of_tests(result: Result) -> Outcome:
-    """Of a GoogleTest program all of whose tests must pass."""
+    """Returns the outcome of a GoogleTest program. All of its tests must pass."""
     if result.code is None:
         raise NotRun(f"the tests did not end within {result.seconds:.0f} s")
     passed = num_passed(result)
@@ -35,25 +37,26 @@ def outcome_of_tests(result: Result) -> Outcome:
 
 @dataclass(frozen=True)
 class Printed:
-    """What a measuring program printed, a JSON object a line, by the name in each: of one key its value, of several a tuple."""
+    """The output of a measuring program, one JSON object per line, by its keys: the value of one
+    key, or a tuple of several values."""
 
     lines: dict[object, dict]
-    trouble: str  # of a line that is not there
+    trouble: str  # why a line is missing
     has_failed: bool
 
     def outcome(self, name: object, text: Callable[[dict], str], is_met: Callable[[dict], bool] = lambda line: True) -> Outcome:
-        """Of one line, if it was printed: what came before a failure counts."""
+        """Returns the outcome of one line, if it was printed. Lines before a failure count."""
         line = self.lines.get(name)
         if not line:
             return Outcome(why=self.trouble, has_failed=self.has_failed)
         try:
             return Outcome(text(line), is_met(line))
-        except (KeyError, TypeError, ValueError) as error:  # a figure that is missing, or no number; the other lines stay
+        except (KeyError, TypeError, ValueError) as error:  # no figure, or not a number; the other lines count
             return Outcome(why=f"{type(error).__name__}: {error} in {line}", has_failed=True)
 
 
 def printed(result: Result, *keys: str) -> Printed:
-    """Lines without one of the keys are others'."""
+    """Parses the output. Ignores lines without one of the keys, which belong to other checks."""
     lines = {}
     for line in map(json.loads, re.findall(r"^\{.*\}$", result.out, re.MULTILINE)):
         if all(key in line for key in keys):

@@ -1,4 +1,4 @@
-"""Runs of train under rp-launch, and the models of random weights that they work on."""
+"""Runs train under rp-launch, and creates the models of random weights for these runs."""
 
 import hashlib
 import json
@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 import make_random_model  # noqa: E402
 
 
-SMALL = ["--gpu-memory", "2G"]  # so that several runs have room on one GPU
+SMALL = ["--gpu-memory", "2G"]  # so that several runs fit on one GPU
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Run:
         return [step["loss"] for step in self.metrics()]
 
     def bits(self) -> tuple[list[str], str]:
-        """Losses to their last bit, and the checksum of the trained weights."""
+        """Returns the losses with all digits, and the checksum of the trained weights."""
         texts = [line.split('"loss": ')[1].split(",")[0] for line in (self.output / "metrics.jsonl").read_text().splitlines()]
         digest = hashlib.sha256()
         for file in sorted((self.output / "final").glob("*.safetensors")):
@@ -47,7 +47,7 @@ class Run:
         return texts, digest.hexdigest()
 
     def step_seconds(self) -> float:
-        """Of a step, the median without the first two."""
+        """Returns the median time of a step, without the first two."""
         steps = [step["seconds"] for step in self.metrics()[2:]]
         if not steps:
             raise RuntimeError(f"no steps to measure; {self.result.said}")
@@ -55,7 +55,7 @@ class Run:
 
 
 def command(bench: Bench, output: Path, launch: list, model: Path, data: Path, **settings) -> list:
-    """Settings by option name; True for a switch, None to leave one out."""
+    """Returns the command line. `settings`: by option name; True for a switch, None to omit a default."""
     values = {"model": model, "data": data, "output": output, "learning_rate": "1e-3", "warmup_steps": 0, "lr_schedule": "constant",
               "no_packing": True, "seed": 1, "save_every": "never"} | settings
     words = [bench.program("rp-launch"), *launch, bench.program("train")]
@@ -66,7 +66,7 @@ def command(bench: Bench, output: Path, launch: list, model: Path, data: Path, *
 
 
 def train(bench: Bench, name: str, launch: list, model: Path, data: Path, seconds: float = 60, **settings) -> Run:
-    """A run to its end, or for so long."""
+    """Runs train to its end, but at most for `seconds`."""
     output = bench.scratch / "runs" / name
     shutil.rmtree(output, ignore_errors=True)
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -74,7 +74,7 @@ def train(bench: Bench, name: str, launch: list, model: Path, data: Path, second
 
 
 def tiny(bench: Bench, name: str, launch: list, seconds: float = 60, **settings) -> Run:
-    """The small run of the whole-program tests; it must end with 0."""
+    """Runs the small training of the whole-program tests. It must end with code 0."""
     sample = bench.tiny_model()
     values = {"max_steps": 4, "batch_size": 8, "num_microbatches": 3, "sequence_length": 32} | settings
     run = train(bench, name, launch, sample / "model", sample / "data.tokens", seconds, **values)
@@ -85,9 +85,10 @@ def tiny(bench: Bench, name: str, launch: list, seconds: float = 60, **settings)
 
 def train_until(bench: Bench, name: str, launch: list, model: Path, data: Path, steps: int, seconds: float, kills_coordinator: bool = False,
                 says: str | None = None, **settings) -> Run:
-    """Ends the run by KILL once it has so many steps: a checkpoint of a large model would take longer than they do. By that of
-    its coordinator where rp-launch has a trace to write. With `says` the run has so many steps and no more, and is ended when it has
-    said that (a regular expression), before it writes its model."""
+    """Kills the run once it has made `steps` steps, because writing a checkpoint of a large model
+    would take longer than the steps. With `kills_coordinator`, kills the coordinator instead, so
+    that rp-launch can write a trace. With `says`, the run makes only that many steps, and is killed
+    when its output matches this regular expression, before it writes its model."""
     output = bench.scratch / "runs" / name
     shutil.rmtree(output, ignore_errors=True)
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -117,52 +118,53 @@ def train_until(bench: Bench, name: str, launch: list, model: Path, data: Path, 
 
 
 def kill_coordinator(process: subprocess.Popen, output: Path) -> None:
-    """Waits until rp-launch has ended after that, or 30 seconds."""
+    """Kills the coordinator, and waits until rp-launch has ended, at most 30 seconds."""
     try:
         os.kill(pid_of(output, "RP_ROLE=coordinator"), signal.SIGKILL)
         process.wait(timeout=30)
     except (OSError, RuntimeError, subprocess.TimeoutExpired):
-        pass  # it ends by itself, or is killed; a trace that is missing is missed by its reader
+        pass  # rp-launch ends by itself, or is killed later; the reader of the trace reports if it is missing
 
 
 def processes_with(word: Path | str) -> list[int]:
-    """Running ones that have it in their command lines."""
+    """Returns the running processes that have `word` in their command lines."""
     found = []
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             if str(word).encode() in entry.read_bytes():
                 found.append(int(entry.parent.name))
         except OSError:
-            continue  # it has ended
+            continue  # the process has ended
     return found
 
 
 def pid_of(output: Path, variable: str) -> int:
-    """The process of a run that was started with this variable, as `RP_WORKER=2`."""
+    """Returns the process of a run that was started with this environment variable, e.g. `RP_WORKER=2`."""
     for pid in processes_with(output):
         try:
             environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
         except OSError:
-            continue  # it has ended
+            continue  # the process has ended
         if variable.encode() in environment:
             return pid
     raise RuntimeError(f"no process with {variable} was found")
 
 
 def wait_until_gone(output: Path) -> None:
-    """Until a run's processes, and with them their memory of the GPU, are gone."""
+    """Waits until the run's processes have ended, which frees their memory on the GPU."""
     end = time.monotonic() + 20
     while processes_with(output) and time.monotonic() < end:
         time.sleep(0.1)
 
 
-# Limit, use and statistics of a control group's memory, of both versions.
+# Files with limit, usage and statistics of a control group's memory, for version 2 and version 1.
 GROUPS = (("memory.max", "memory.current", "memory.stat"),
           ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat"))
 
 
 def free_host_bytes(root: Path = Path("/")) -> int:
-    """What the kernel or a control group leaves. Pages of files that were read or written are free, too: they give way."""
+    """Returns the memory that the kernel and the control group still allow. Counts the page cache
+    as free, because it can be dropped."""
     free = host_memory.figure("MemAvailable", root)
     for names in GROUPS:
         limit, used, statistics_of = (root / "sys/fs/cgroup" / name for name in names)
@@ -175,16 +177,16 @@ def free_host_bytes(root: Path = Path("/")) -> int:
 
 
 def bytes_of(shape: str, layers: int, of_each: int) -> int:
-    """Of the host store, with so many bytes a parameter."""
+    """Returns the size of the host store with `of_each` bytes per parameter."""
     return of_each * make_random_model.num_parameters(make_random_model.config(shape, layers))
 
 
-TRAINED, TRAINED_ASYNCHRONOUSLY, FROZEN = 16, 18, 2  # bytes a parameter
+TRAINED, TRAINED_ASYNCHRONOUSLY, FROZEN = 16, 18, 2  # bytes per parameter
 
 
 def layers_that_fit(shape: str, of_each: int = TRAINED, most: int | None = None, beside: int = 8 << 30) -> int:
-    """All layers of the shape if the model fits into the host's memory, else as many as do. `beside`: activations, programs, the
-    page cache."""
+    """Returns all layers of the shape if the model fits into host memory, otherwise as many as fit.
+    `beside`: bytes for activations, programs and the page cache."""
     layers = min(make_random_model.SHAPES[shape]["num_hidden_layers"], most or 1 << 30)
     room = 0.85 * free_host_bytes() - beside
     while layers > 1 and bytes_of(shape, layers, of_each) > room:
@@ -207,7 +209,7 @@ def random_model(bench: Bench, shape: str, layers: int) -> Path:
 
 
 def empty_model(bench: Bench, shape: str, layers: int) -> Path:
-    """Of zeros, which take no room on the disk: for what depends on sizes alone."""
+    """Creates a model of zeros, which needs no disk space, for measurements that depend only on sizes."""
     directory = bench.scratch / f"empty-{shape}-{layers}"
     if not (directory / "config.json").exists():
         make_random_model.write_model(directory, make_random_model.config(shape, layers), is_zero=True)

@@ -1,4 +1,4 @@
-"""What NVIDIA's compute-sanitizer finds in a training and in our kernels."""
+"""Runs a training and the project's kernels under NVIDIA's compute-sanitizer."""
 
 import re
 import shutil
@@ -8,11 +8,12 @@ from checks import NotRun, Outcome, check
 from printed import num_passed, trouble_of
 from runs import SMALL, command
 
-# What memcheck finds in memory, and calls of CUDA that gave an error: some must (a registration that is refused is survived).
+# Memory errors that memcheck reports, and CUDA calls that returned an error. Some of these are
+# expected, since a run survives a refused registration.
 WRONG_ACCESS = re.compile(r"^=+ (?:Invalid|Misaligned|Out-of-range|Leaked)", re.MULTILINE)
 REFUSED_CALL = re.compile(r"^=+ Program hit (?:\w+) .*on CUDA API call to (\w+)|^=+ Program hit (\w+)", re.MULTILINE)
 
-KERNEL_TESTS_S = 70.0  # of the part, kept for the sanitizers over the kernel tests
+KERNEL_TESTS_S = 70.0  # seconds of the part that are reserved for the kernel tests under sanitizers
 
 
 def memcheck_outcome(texts: list[str], code: int, said: str) -> Outcome:
@@ -24,7 +25,8 @@ def memcheck_outcome(texts: list[str], code: int, said: str) -> Outcome:
     return Outcome(figure, errors == 0 and code == 0 and bool(texts), said if code else "")
 
 
-# First: a part whose time is over has then shown of all processes together what the kernel tests show of each kernel again.
+# Runs first: if the part's time runs out, this has checked all processes together, while the kernel
+# tests check each kernel again.
 @check("sanitizer", ("compute-sanitizer memcheck over a short training run", "0 errors"))
 def memcheck_of_a_training(bench: Bench) -> list[Outcome]:
     sample = bench.tiny_model()
@@ -46,7 +48,7 @@ def memcheck_of_a_training(bench: Bench) -> list[Outcome]:
 
 
 def sanitized(bench: Bench, tool: str, seconds: float) -> list[Outcome]:
-    # A sanitizer waits for each kernel by itself: what one stream does beside another is no question for it.
+    # A sanitizer waits for each kernel, so it cannot check what one stream does while another runs.
     words = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "86", bench.program("cuda_kernels_test"), "--gtest_filter=-Launch.*"]
     try:
         result = bench.run(words, seconds)
@@ -54,7 +56,7 @@ def sanitized(bench: Bench, tool: str, seconds: float) -> list[Outcome]:
         raise NotRun("compute-sanitizer is not installed") from None
     if result.code is None:
         raise NotRun(f"{tool} did not end within {result.seconds:.0f} s")
-    # racecheck says hazards, the others errors.
+    # racecheck counts hazards, the other tools count errors.
     found = re.search(r"(?:ERROR SUMMARY|RACECHECK SUMMARY): (\d+) (?:error|hazard)", result.out + result.err)
     passed = num_passed(result)
     if not found or passed == 0:

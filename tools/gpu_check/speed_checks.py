@@ -1,4 +1,5 @@
-"""What models of random weights show: hidden uploads, tokens a second beside others, the longest sequence, what determinism costs."""
+"""Checks with models of random weights: hidden uploads, speed compared with other programs, the
+longest sequence, the cost of determinism."""
 
 import json
 import os
@@ -14,7 +15,7 @@ from runs import (FROZEN, TRAINED_ASYNCHRONOUSLY, Run, cores, empty_model, layer
 from trace_split import split
 
 MICROBATCHES = 16
-TOKENS = 2048  # of a microbatch
+TOKENS = 2048  # in a microbatch
 STEPS = 5
 
 
@@ -34,7 +35,7 @@ class Workload:
 
 
 def speed_run(bench: Bench, name: str, work: Workload, launch: list, seconds: float, steps: int = STEPS, **settings) -> Run:
-    """A bf16 run of some steps. Its time counts from the third."""
+    """A bf16 run of some steps. Its time is measured from the third step."""
     model = random_model(bench, work.shape, work.layers)
     data = random_data(bench, work.shape, work.sequence_length, work.sequences)
     run = train_until(bench, name, launch, model, data, steps, seconds, batch_size=work.sequences,
@@ -50,7 +51,8 @@ def tokens_per_second(run: Run, work: Workload) -> float:
     return work.tokens / run.step_seconds()
 
 
-# All of an 8B model trained takes 122 GiB of the host's memory; how much of an upload is hidden depends on a layer, not on their number.
+# Training a complete 8B model needs 122 GiB of host memory. The hidden share of uploads depends on
+# a single layer, not on the number of layers.
 @check("bandwidth", ("exposed share of parameter uploads, 8B-shaped, 16 microbatches of 2048 tokens", "< 0.02"))
 def exposed_uploads(bench: Bench) -> list[Outcome]:
     work = Workload("8b", layers_that_fit("8b", most=8))
@@ -61,7 +63,7 @@ def exposed_uploads(bench: Bench) -> list[Outcome]:
 
 
 def doctor(bench: Bench) -> tuple[Path, dict]:
-    """The profile that `rp-launch doctor` measured, and what it said of the first GPU."""
+    """Returns the profile that `rp-launch doctor` has measured, and its report about the first GPU."""
     profile, report = bench.scratch / "profile.json", bench.scratch / "doctor.json"
     if not (profile.exists() and report.exists()):
         result = bench.run([bench.program("rp-launch"), "doctor", "--gpus", "0,", "--json", "--profile", profile], 70)
@@ -89,22 +91,24 @@ def doctors_figures(bench: Bench) -> list[Outcome]:
 
 
 def traced_run(bench: Bench, name: str, work: Workload, trace, seconds: float, **settings) -> Run:
-    """rp-launch writes the trace at the end of the run, however that comes."""
+    """Runs with a trace, which rp-launch writes whenever the run ends."""
     return speed_run(bench, name, work, ["--gpus", "0,", "--trace", trace], seconds, kills_coordinator=True, **settings)
 
 
 def workload(shape: str) -> Workload:
-    """What is measured beside others: all layers of 1.7B, at most 16 of 8B."""
+    """Returns the workload that is compared with other programs: all layers of 1.7B, at most 16 of 8B."""
     return Workload(shape, layers_that_fit(shape, TRAINED_ASYNCHRONOUSLY, most=16 if shape == "8b" else None))
 
 
-# roundpipe compiles its optimizer at the first step; where it puts that.
+# The environment of the Python package roundpipe, which compiles its optimizer at the first step
+# and stores it in this folder.
 def roundpipe_environment(bench: Bench) -> dict[str, str]:
     return os.environ | {"TORCH_EXTENSIONS_DIR": str(bench.scratch / "torch_extensions"), "MAX_JOBS": "4"}
 
 
 def prepare_roundpipe(bench: Bench) -> None:
-    """Half a minute, which is none of its steps' and of no part's second run. What goes wrong is said by the run itself."""
+    """Lets roundpipe compile, which takes half a minute, so that no measured step includes it. A
+    failure is reported by the run itself."""
     bench.run([bench.python(), ROOT / "benchmarks" / "python_roundpipe.py", "--shape", "tiny", "--prepare"], 120, env=roundpipe_environment(bench))
 
 
@@ -115,7 +119,7 @@ def throughput_lines(name: str, mode: str) -> tuple[tuple[str, str], ...]:
 
 
 def rival(bench: Bench, program: str, work: Workload, seconds: float, *words: str) -> float:
-    """Tokens a second of another program for the same shape, batch and precision."""
+    """Returns the tokens per second of another program with the same shape, batch and precision."""
     command = [bench.python(), ROOT / "benchmarks" / program, "--shape", work.shape, "--layers", work.layers, "--batch-size", work.sequences,
                "--sequence-length", work.sequence_length, "--num-microbatches", min(MICROBATCHES, work.sequences), *words]
     result = bench.run(command, seconds, env=roundpipe_environment(bench))
@@ -130,7 +134,8 @@ def rival(bench: Bench, program: str, work: Workload, seconds: float, *words: st
 
 
 def beside(bench: Bench, program: str, work: Workload, ours: float, bar: float, seconds: float, *words: str) -> Outcome:
-    """Another program's failure is not ours."""
+    """Compares our tokens per second with another program's. A failure of that program does not
+    fail the whole check."""
     try:
         theirs = rival(bench, program, work, seconds, *words)
     except NotRun as reason:
@@ -141,7 +146,7 @@ def beside(bench: Bench, program: str, work: Workload, ours: float, bar: float, 
 
 
 def time_split(trace: Path) -> Outcome:
-    """A trace that cannot be read is no reason to lose what else a run showed."""
+    """Returns the time split of a trace. A trace that cannot be read must not lose the other results of a run."""
     try:
         return Outcome(", ".join(f"{name} {share:.3f}" for name, share in split(trace).items()))
     except (OSError, RuntimeError, ValueError) as error:
@@ -149,7 +154,8 @@ def time_split(trace: Path) -> Outcome:
 
 
 def beside_roundpipe(bench: Bench, shape: str, mode: str, seconds: float) -> list[Outcome]:
-    """Tokens a second, those beside roundpipe's, and of a synchronous run where its time went."""
+    """Reports our tokens per second, how the time was spent, and our tokens per second relative to
+    those of roundpipe."""
     work = workload(shape)
     trace = bench.scratch / f"{shape}-{mode}.json"
     run = traced_run(bench, f"speed-{shape}-{mode}", work, trace, seconds, **({"async": True} if mode == "async" else {}))
@@ -180,7 +186,7 @@ def predicted_step(bench: Bench) -> list[Outcome]:
 
 
 def earlier_run(bench: Bench, shape: str) -> tuple[Workload, Run]:
-    """The synchronous run that was measured before, in this call or with the same RP_GPU_SCRATCH."""
+    """Returns the synchronous run that was measured before, in this call or with the same RP_GPU_SCRATCH."""
     run = Run(result=None, output=bench.scratch / "runs" / f"speed-{shape}-sync")
     if len(run.metrics()) < 3:
         raise NotRun("there is no figure of ours: the synchronous run comes before it, in the same call or with RP_GPU_SCRATCH")
@@ -222,7 +228,7 @@ def large_beside_fsdp(bench: Bench) -> list[Outcome]:
 def signals_in_training(bench: Bench) -> list[Outcome]:
     work = Workload("signals", 12, sequence_length=256)
     speeds: dict[str, list[float]] = {"memops": [], "events": []}
-    for turn in range(2):  # in turns: the machine's speed drifts
+    for turn in range(2):  # alternating, because the machine's speed drifts
         for signals, found in speeds.items():
             launch = ["--gpus", "0,0", "--gpu-memory", "8G", "--signals", signals]
             found.append(tokens_per_second(speed_run(bench, f"signals-{signals}-{turn}", work, launch, 30, steps=20), work))
@@ -235,17 +241,17 @@ GIB = 1 << 30
 
 @dataclass(frozen=True)
 class Peak:
-    """The most that a worker had of its GPU's memory at once, and what it may have, as text."""
+    """The maximum memory of its GPU that a worker used at once, and its limit, as text."""
 
     most: str
     limit: str
 
 
-AT_MOST = r"GPU memory: at most (\S+ \S+) of (\S+ \S+)"  # as train says it at its end
+AT_MOST = r"GPU memory: at most (\S+ \S+) of (\S+ \S+)"  # printed by train at its end
 
 
 def trained_peak(bench: Bench, shape: str, layers: int, length: int, seconds: float) -> Peak:
-    """Of a step of train, all of whose weights are trained."""
+    """Returns the peak of a step of train that trains all weights."""
     work = Workload(shape, layers, sequence_length=length, sequences=1)
     run = speed_run(bench, f"longest-{shape}", work, ["--gpus", "0,", "--gpu-memory", "24G"], seconds, steps=1, says=AT_MOST,
                     recompute_grain="layer")
@@ -256,7 +262,8 @@ def trained_peak(bench: Bench, shape: str, layers: int, length: int, seconds: fl
 
 
 def frozen_peak(bench: Bench, shape: str, layers: int, length: int, seconds: float) -> Peak:
-    """Of a step with frozen matrices (benchmarks/frozen_step.cc): the host has 2 bytes a parameter instead of 16."""
+    """Returns the peak of a step with frozen matrices (benchmarks/frozen_step.cc). The host needs 2
+    bytes per parameter instead of 16."""
     words = [bench.program("rp-launch"), "--gpus", "0,", "--gpu-memory", "24G", bench.program("frozen_step"), "--model",
              empty_model(bench, shape, layers), "--sequence-length", length]
     result = bench.run(words, seconds)
@@ -272,8 +279,9 @@ def frozen_peak(bench: Bench, shape: str, layers: int, length: int, seconds: flo
 
 
 def longest_sequence(bench: Bench, peak_of, published: int, until: float, what: str) -> Outcome:
-    """First the published length, then longer ones if it fits and shorter ones if not, as long as there is time: `until` is how much
-    of the part's has to be left. `peak_of` gives the Peak of a length within so many seconds, or throws."""
+    """Tries the published length first, then longer ones if it fits and shorter ones if not, until
+    only `until` seconds of the part are left. `peak_of` returns the Peak of a length within a
+    number of seconds, or throws."""
     begin = time.monotonic()
     peaks: dict[int, Peak] = {}
     failures: list[str] = []
@@ -293,7 +301,7 @@ def longest_sequence(bench: Bench, peak_of, published: int, until: float, what: 
         try:
             if fits(int(published * factor) // 256 * 256, 20) != is_long:
                 break
-        except NotRun:  # its time was over
+        except NotRun:  # the time was over
             break
     if not peaks:
         raise RuntimeError(failures[0])
@@ -309,7 +317,8 @@ def longest_small(bench: Bench) -> list[Outcome]:
                              f"{shape_text('1.7b', layers)}, all weights trained")]
 
 
-# Beside the frozen weights the host has the activations between all layers, of two rounds.
+# In addition to the frozen weights, the host stores the activations between all layers of two
+# rounds.
 @check("memory", ("longest sequence with `--gpu-memory 24G`, 8B-shaped, matrices frozen and norms trained", ">= 49000"))
 def longest_large(bench: Bench) -> list[Outcome]:
     layers = layers_that_fit("8b", FROZEN, beside=40 * GIB)
@@ -317,7 +326,7 @@ def longest_large(bench: Bench) -> list[Outcome]:
                              f"{shape_text('8b', layers)}, matrices frozen")]
 
 
-# What a GPU holds at once is a stage and its activations: more layers take memory of the host only.
+# A GPU holds one stage and its activations at a time, so more layers only need more host memory.
 @check("memory", ("longest sequence with `--gpu-memory 24G`, 8B-shaped, all weights of fewer layers trained", ">= 49000"))
 def longest_large_trained(bench: Bench) -> list[Outcome]:
     layers = layers_that_fit("8b", most=4)

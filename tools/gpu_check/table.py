@@ -1,4 +1,4 @@
-"""Rows of docs/gpu-status.md: what was to be shown on a GPU, the figure, and whether it meets its bar."""
+"""Rows of docs/gpu-status.md: what must be shown on a GPU, the figure, and whether it meets its bar."""
 
 import re
 from dataclasses import astuple, dataclass
@@ -10,7 +10,7 @@ RESULT = re.compile(r"met|missed(: .+)?|failed: .+|not run: .+")
 
 
 class BadRow(Exception):
-    """A row that says what it must not."""
+    """A row violates the rules of the page."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Row:
 
 
 def parse_line(line: str) -> Row | None:
-    """A row of a table; nothing for its head, its rule, and what is no table."""
+    """Parses a row of a table. Returns None for the table's head and rule, and for other text."""
     if not line.startswith("|") or line in (HEADER, RULE):
         return None
     cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
@@ -58,7 +58,8 @@ def read_rows(text: str) -> list[Row]:
 
 
 def merged(old: list[Row], new: list[Row]) -> list[Row]:
-    """New rows replace old ones of the same subject; one that was not run replaces none that was."""
+    """Merges rows. A new row replaces the old row of the same subject, but a row that was not run
+    does not replace one that was."""
     rows = {row.what: row for row in old}
     for row in new:
         if row.was_run or row.what not in rows or not rows[row.what].was_run:

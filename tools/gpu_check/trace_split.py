@@ -1,5 +1,5 @@
-"""What a worker's time went into, from the trace of a run (docs/tracing.md): compute, transfers and updates that nothing hid,
-and the rest."""
+"""Computes from the trace of a run (docs/tracing.md) how a worker spent its time: compute,
+transfers and updates that were not hidden, and the rest."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ def union(spans: Spans) -> Spans:
 
 
 def without(spans: Spans, taken: Spans) -> Spans:
-    """What of the first (a union) lies in none of the second (a union)."""
+    """Returns the parts of `spans` that are not in `taken`. Both are unions."""
     left: Spans = []
     place = 0
     for begin, end in spans:
@@ -45,8 +45,9 @@ def within(spans: Spans, begin: float, end: float) -> Spans:
 
 
 def split(path: Path, worker: int = 0, first_step: int = 3) -> dict[str, float]:
-    """Shares of the time from the begin of a step's first task to the last task's end. An instant counts for the first of: compute,
-    weights, inputs, outputs (with gradients), updates, rest."""
+    """Returns shares of the time from the beginning of the first task of `first_step` to the end of
+    the last task. Each instant counts only for the first of these that applies: compute, weights,
+    inputs, outputs (with gradients), updates, rest."""
     events = [event for event in json.loads(path.read_text())["traceEvents"] if event.get("ph") == "X"]
     mine = [event for event in events if event["pid"] == worker + 1]
     tasks = [event for event in mine if event.get("cat") == "task" and event["args"].get("step", 0) >= first_step]
@@ -57,7 +58,8 @@ def split(path: Path, worker: int = 0, first_step: int = 3) -> dict[str, float]:
     def spans(chosen) -> Spans:
         return union(within([(event["ts"], event["ts"] + event["dur"]) for event in chosen], begin, end))
 
-    # A task's own event lasts from its first to its last microbatch: what computes are the microbatches.
+    # A task's own event lasts from its first to its last microbatch. The microbatches' events are
+    # the computation.
     kinds = {"compute": spans(event for event in mine if event.get("cat") == "compute")}
     for name, tracks in (("weights", (3,)), ("inputs", (2,)), ("outputs", (4, 9))):
         kinds[name] = spans(event for event in mine if event["tid"] in tracks and event.get("cat") in ("upload", "download"))

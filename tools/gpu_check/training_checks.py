@@ -1,4 +1,5 @@
-"""What trainings of a tiny model show: the tests of whole programs on a GPU, equal bits, the CPU's losses, a killed worker."""
+"""Checks with trainings of a tiny model: whole-program tests on a GPU, equal bits, equality with
+the CPU's losses, a killed worker."""
 
 import os
 import re
@@ -12,18 +13,18 @@ from bench import ROOT, Bench, Result
 from checks import NotRun, Outcome, check
 from runs import SMALL, command, free_host_bytes, pid_of, processes_with, tiny
 
-LEAST_HOST_BYTES = 32 << 30  # with less, processes of several runs that start at once may take all of the host's memory
+LEAST_HOST_BYTES = 32 << 30  # with less, processes of several runs that start at once may use up the host's memory
 
 
 def jobs(bench: Bench) -> int:
-    """Runs at once, of up to four workers with 2.5 GiB of the GPU each."""
+    """Returns how many runs can be executed at once, each with up to four workers of 2.5 GiB on the GPU."""
     if free_host_bytes() < LEAST_HOST_BYTES:
         return 1
     return max(1, min(4, bench.card.memory_mib // 12000))
 
 
-# Tests of tests/system that take a device, the most telling first. Left out are those about memory of the host, inputs that
-# are refused, and files: no device has a part in them.
+# Tests of tests/system that use a device, the most informative first. Tests about host memory,
+# refused inputs and files are omitted, because they do not involve a device.
 MATRIX = [f"train_bits_test.py BitsTest.test_{mode}_{workers}_workers" for workers in (2, 1, 4) for mode in ("sync", "async")]
 TESTS = [
     "train_bits_test.py SettingsBitsTest.test_several_rounds_a_step",
@@ -45,7 +46,7 @@ TESTS = [
 
 PLANS = {"even": "forward 0-2 3-5 | fused 6-7 | backward 3-5 0-2",
          "layer_by_layer": "forward 0-0 1-1 2-4 5-6 | fused 7-7 | backward 6-6 4-5 1-3 0-0"}
-# Modes of training: options of rp-launch, options of train.
+# Modes of training, each with options of rp-launch and options of train.
 MODES = {
     "sync": ([], {}),
     "async": ([], {"async": True}),
@@ -90,14 +91,14 @@ def system_tests(bench: Bench) -> list[Outcome]:
 
 
 def largest_difference(a: list[float], b: list[float]) -> float:
-    """Relative, of losses."""
+    """Returns the largest relative difference of two lists of losses."""
     if len(a) != len(b) or not a:
         raise RuntimeError(f"{len(a)} and {len(b)} losses")
     return max(abs(x - y) / abs(y) for x, y in zip(a, b))
 
 
 def mode_difference(bench: Bench, name: str) -> float:
-    """Of the losses of one mode in fp32 on the GPU from those on the CPU."""
+    """Returns the largest relative difference of one mode's fp32 losses on the GPU from those on the CPU."""
     launch, settings = MODES[name]
     launch = list(launch)
     if launch[:1] == ["--plan"]:
@@ -110,7 +111,7 @@ def mode_difference(bench: Bench, name: str) -> float:
     return largest_difference(on_gpu.losses(), on_cpu.losses())
 
 
-@check("suite", ("trainings in every mode beside the `cpu` device, fp32: largest relative difference of a loss", f"<= {TOLERANCE:g}"))
+@check("suite", ("trainings in every mode, compared with the `cpu` device, fp32: largest relative difference of a loss", f"<= {TOLERANCE:g}"))
 def modes_beside_the_cpu(bench: Bench) -> list[Outcome]:
     def run(name: str) -> float | str:
         try:
@@ -148,7 +149,7 @@ def equal_bits_of_asynchronous_runs(bench: Bench) -> list[Outcome]:
     return equal_bits(bench, "async", **{"async": True})
 
 
-@check("bits", ("`--gpus 0,0` beside the `cpu` device, fp32: largest relative difference of a loss", f"<= {TOLERANCE:g}"))
+@check("bits", ("`--gpus 0,0` compared with the `cpu` device, fp32: largest relative difference of a loss", f"<= {TOLERANCE:g}"))
 def beside_the_cpu(bench: Bench) -> list[Outcome]:
     difference = mode_difference(bench, "sync")
     return [Outcome(f"{difference:.2e}", difference <= TOLERANCE)]
@@ -161,7 +162,7 @@ def the_same_twice(bench: Bench) -> list[Outcome]:
 
 
 def killed_worker(bench: Bench, signals: str) -> Outcome:
-    """One of four is killed once the run has made some steps."""
+    """Kills one of four workers once the run has made some steps."""
     sample = bench.tiny_model()
     output = bench.scratch / "runs" / f"death-{signals}"
     shutil.rmtree(output, ignore_errors=True)
@@ -188,11 +189,11 @@ def killed_worker(bench: Bench, signals: str) -> Outcome:
     return Outcome(figure, process.returncode == 137 and names_it and seconds < 10 and not processes_with(output), err.strip()[-200:])
 
 
-@check("death", ("worker 2 of 4 on one GPU killed in mid-step, `--signals memops`", "exit code 137 within 10 s, its name, nobody left"))
+@check("death", ("worker 2 of 4 on one GPU killed in mid-step, `--signals memops`", "exit code 137 within 10 s, its name, no process left"))
 def killed_with_words(bench: Bench) -> list[Outcome]:
     return [killed_worker(bench, "memops")]
 
 
-@check("death", ("worker 2 of 4 on one GPU killed in mid-step, `--signals events`", "exit code 137 within 10 s, its name, nobody left"))
+@check("death", ("worker 2 of 4 on one GPU killed in mid-step, `--signals events`", "exit code 137 within 10 s, its name, no process left"))
 def killed_with_events(bench: Bench) -> list[Outcome]:
     return [killed_worker(bench, "events")]

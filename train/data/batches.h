@@ -1,5 +1,5 @@
 // train/data/batches.h
-// Batches of sequences, in an order that depends on the seed and on nothing else.
+// Deals out batches of sequences in an order that depends only on the sequences and the seed.
 #pragma once
 
 #include <cstdint>
@@ -8,17 +8,19 @@
 
 namespace rp {
 
-// Deals out sequences in batches, epoch after epoch, each epoch in another order; a batch may span two epochs. The
-// sequences must outlive this. Used by one thread at a time.
+// Deals out sequences in batches, epoch after epoch, each epoch in another order. A batch may span
+// two epochs. The sequences must outlive this. Used by one thread at a time.
 class BatchSource {
  public:
   BatchSource(const Sequences& sequences, std::int64_t batch_size, std::uint64_t seed);
 
-  // The next batch_size sequences. Throws rp::Error (kBadInput) if the file was changed meanwhile.
+  // Returns the next batch_size sequences. Throws rp::Error (kBadInput) if the file has changed
+  // since it was opened.
   [[nodiscard]] TokenBatch next();
 
-  // How many sequences next() has dealt out since the start of the first epoch. A source of the same sequences and
-  // seed goes on from there after seek(), also with another batch size.
+  // Returns how many sequences next() has dealt out since the start of the first epoch. After
+  // seek(cursor), a source with the same sequences and seed continues from there, even with another
+  // batch size.
   [[nodiscard]] std::uint64_t cursor() const { return cursor_; }
   void seek(std::uint64_t cursor) { cursor_ = cursor; }
 
@@ -26,7 +28,8 @@ class BatchSource {
   [[nodiscard]] std::uint64_t epoch() const { return cursor_ / sequences_.size(); }
 
  private:
-  // The order of the cursor's epoch, made when its first sequence is asked for.
+  // Returns the order of the current epoch. Computes it when the epoch's first sequence is
+  // requested.
   [[nodiscard]] const Packs& order();
 
   const Sequences& sequences_;

@@ -9,13 +9,14 @@
 namespace rp {
 namespace {
 
-// The room that is left in each of a fixed number of packs, as a tree of maxima.
+// Stores the free capacity of each of a fixed number of packs, as a tree of maxima.
 class RoomTree {
  public:
   RoomTree(std::uint64_t num_packs, std::uint32_t capacity)
       : leaves_(std::bit_ceil(num_packs)), most_(2 * leaves_, capacity) {}
 
-  // Takes `size` from the first pack that has it, and returns the pack's number. REQUIRES: one of them has it.
+  // Takes `size` from the first pack that has enough free capacity, and returns the pack's index.
+  // REQUIRES: such a pack exists.
   std::uint64_t take(std::uint32_t size) {
     std::uint64_t node = 1;
     while (node < leaves_) node = most_[2 * node] >= size ? 2 * node : 2 * node + 1;
@@ -27,7 +28,7 @@ class RoomTree {
 
  private:
   std::uint64_t leaves_;
-  std::vector<std::uint32_t> most_;  // the children of node i are 2 i and 2 i + 1
+  std::vector<std::uint32_t> most_;  // the maximum free capacity below node i, whose children are 2 i and 2 i + 1
 };
 
 }  // namespace
@@ -39,7 +40,7 @@ Packs first_fit_decreasing(std::span<const std::uint32_t> sizes, std::uint32_t c
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](std::uint64_t a, std::uint64_t b) { return sizes[a] > sizes[b]; });
   RoomTree room(sizes.size(), capacity);
-  std::vector<std::uint64_t> pack_of;  // of each item, in `order`
+  std::vector<std::uint64_t> pack_of;  // of each item, in the order of `order`
   pack_of.reserve(sizes.size());
   for (const std::uint64_t item : order) {
     RP_ASSERT(sizes[item] > 0 && sizes[item] <= capacity);

@@ -1,5 +1,5 @@
 // train/data/packing.h
-// Packs documents into sequences, so that little of what is computed is padding.
+// Packs documents into sequences, so that little computation is spent on padding.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,10 @@
 
 namespace rp {
 
-// Items in packs, one pack behind the other.
+// Items that are grouped into packs. Packs are stored one after another.
 struct Packs {
-  std::vector<std::uint64_t> items;  // numbers of items, pack by pack
-  std::vector<std::uint64_t> ends;   // of pack i: items ends[i - 1] (0 for the first) to ends[i]
+  std::vector<std::uint64_t> items;  // indices of items, pack by pack
+  std::vector<std::uint64_t> ends;   // pack i is items ends[i - 1] (0 for the first pack) to ends[i]
 
   [[nodiscard]] std::uint64_t size() const { return ends.size(); }
   [[nodiscard]] std::span<const std::uint64_t> pack(std::uint64_t number) const {
@@ -20,10 +20,11 @@ struct Packs {
   }
 };
 
-// Puts items into as few packs of `capacity` as first fit decreasing needs (at most 11/9 of the fewest possible, and
-// one more; Dosa 2007): the largest item first, each into the first pack that has room for it. Items of equal size keep
-// their order. The number of packs depends on the sizes alone, not on their order. Takes n log n time for n items.
-// REQUIRES: each size is between 1 and capacity.
+// Puts items into packs of `capacity` by first fit decreasing: the largest item first, each into
+// the first pack that has space for it. This needs at most 11/9 of the minimum number of packs, and
+// one more (Dosa 2007). Items of equal size keep their order. The number of packs depends only on
+// the sizes, not on their order. Needs n log n time for n items. REQUIRES: each size is between 1
+// and capacity.
 [[nodiscard]] Packs first_fit_decreasing(std::span<const std::uint32_t> sizes, std::uint32_t capacity);
 
 }  // namespace rp

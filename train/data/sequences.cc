@@ -11,11 +11,11 @@
 namespace rp {
 namespace {
 
-// Streams of the seed's random numbers. Epochs count from 0.
+// Streams of the seed's random numbers. The stream of an epoch is its number, from 0.
 constexpr std::uint64_t kPackingStream = std::uint64_t{1} << 62;
 constexpr std::uint64_t kSplitStream = std::uint64_t{1} << 63;
 
-// Each item in a pack of its own.
+// Returns packs with one item each.
 Packs one_each(std::vector<std::uint64_t> items) {
   Packs packs{std::move(items), {}};
   packs.ends.resize(packs.items.size());
@@ -46,7 +46,7 @@ void Sequences::add_pieces(std::uint64_t document) {
   do {
     const Piece piece{begin, std::min(end, begin + length_ + 1)};
     const TokenSpan span = file_.read(piece.begin, piece.end);
-    // The first token is no label in this piece.
+    // The first token is not a label in this piece.
     const auto trained = std::count(span.is_trained.begin() + 1, span.is_trained.end(), 1);
     if (trained > 0) {
       pieces_.push_back(piece);
@@ -108,7 +108,8 @@ void Sequences::fill_row(const Packs& order, std::uint64_t number, std::uint64_t
     lengths.push_back(pieces_[piece].num_positions());
   }
   if (!is_packed_) return;
-  // As many numbers a row as the fullest row so far needs.
+  // Each row of `documents` has as many numbers as the row with the largest number of documents so
+  // far needs.
   const std::uint64_t num_rows = batch.tokens.size() / length_;
   const std::uint64_t present = batch.documents.size() / num_rows;
   if (lengths.size() > present) {

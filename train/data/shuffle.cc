@@ -18,7 +18,7 @@ class Xoshiro256 {
     for (std::uint64_t& word : words_) word = splitmix64(state);
   }
 
-  // From 0 to bound - 1, all equally likely (Lemire's method).
+  // Returns a number from 0 to bound - 1, all equally likely (Lemire's method).
   std::uint64_t below(std::uint64_t bound) {
     const std::uint64_t threshold = (0 - bound) % bound;
     for (;;) {

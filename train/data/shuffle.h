@@ -1,5 +1,5 @@
 // train/data/shuffle.h
-// A shuffle that gives the same order with every compiler and library (std::shuffle does not).
+// Shuffles numbers into the same order with every compiler and library (std::shuffle does not).
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace rp {
 
-// The numbers 0 to count - 1 in the order of (seed, stream): Fisher-Yates over xoshiro256** (Blackman and Vigna),
-// seeded by splitmix64.
+// Returns the numbers 0 to count - 1 in an order that depends only on seed and stream: Fisher-Yates
+// over xoshiro256** (Blackman and Vigna), seeded by splitmix64.
 [[nodiscard]] std::vector<std::uint64_t> shuffled(std::uint64_t count, std::uint64_t seed, std::uint64_t stream);
 
 }  // namespace rp

@@ -57,13 +57,15 @@ Header read_header(const InputFile& file) {
   return header;
 }
 
-// Checks what the header says against itself and the size of the file, so that sizes may be relied on from here.
+// Checks that the header is consistent with itself and with the size of the file. After this, its
+// sizes can be relied on.
 void check_header(const InputFile& file, const Header& header) {
   const auto refuse = [&](const auto&... pieces) { throw bad_input(file.path(), pieces...); };
   if (header.num_documents == 0 || header.num_tokens == 0) refuse("has no tokens");
   if (header.num_trained == 0) refuse("has no trained tokens");
   const std::uint64_t payload = file.size() - sizeof header;
-  // Divided, not multiplied: the numbers may be anything.
+  // Divides instead of multiplying, because the numbers may have any value and a product could
+  // overflow.
   if (header.num_documents >= payload / 8 || header.num_tokens > payload / 5 ||
       (header.num_documents + 1) * 8 + header.num_tokens * 5 != payload) {
     refuse("says that it has ", header.num_documents, " documents of ", header.num_tokens,
@@ -185,8 +187,8 @@ TokenSpan TokenFile::read(std::uint64_t begin, std::uint64_t end) const {
                 (end - begin) * sizeof(std::uint32_t));
   file_.read_at(mask_offset_ + begin, span.is_trained.data(), end - begin);
   for (const std::uint32_t token : span.tokens) {
-    // It was checked when the file was opened, but an id beyond the vocabulary would be a read outside of the
-    // embedding.
+    // The ids were checked when the file was opened, but an id beyond the vocabulary would cause a
+    // read outside of the embedding.
     if (token >= vocabulary_) throw bad_input(path(), "was changed while it was used (token ", token, ")");
   }
   return span;

@@ -1,5 +1,6 @@
 // train/data/token_file.h
-// Tokenized documents on disk, as tools/prepare_data.py makes them. Byte format: docs/formats/tokens.md.
+// Reads tokenized documents on disk, as made by tools/prepare_data.py. Byte format:
+// docs/formats/tokens.md.
 #pragma once
 
 #include <cstdint>
@@ -11,24 +12,26 @@
 
 namespace rp {
 
-// Some consecutive tokens of a document.
+// Consecutive tokens of a document.
 struct TokenSpan {
   std::vector<std::uint32_t> tokens;
-  std::vector<std::uint8_t> is_trained;  // of each token, 0 or 1
+  std::vector<std::uint8_t> is_trained;  // one for each token, 0 or 1
 };
 
-// The identity of the tokenizer in a model's folder, as token files have it: the first bytes of the SHA-256 of its
-// tokenizer.json. 0 where there is no such file. Throws rp::Error (kBadInput) if it cannot be read.
+// Returns the identity of the tokenizer in a model's folder, as stored in token files: the first 8
+// bytes, little endian, of the SHA-256 of its tokenizer.json. Returns 0 if there is no such file.
+// Throws rp::Error (kBadInput) if it cannot be read.
 [[nodiscard]] std::uint64_t tokenizer_identity(const std::filesystem::path& model);
 
-// An open token file. Keeps the documents' ends in memory (8 bytes a document) and reads tokens as they are asked for.
-// Reads may come from several threads at once.
+// An open token file. Keeps the documents' ends in memory (8 bytes a document) and reads tokens on
+// demand. Several threads may read at the same time.
 class TokenFile {
  public:
   enum class Kind : std::uint32_t { kText = 0, kChat = 1 };
 
-  // Reads the whole file once and checks every rule of its format, the checksum among them, and that all ids are below
-  // `vocabulary`, the model's. Throws rp::Error (kBadInput) naming file and rule.
+  // Reads the whole file once and checks every rule of its format, including the checksum, and that
+  // all ids are below `vocabulary`, the size of the model's vocabulary. Throws rp::Error
+  // (kBadInput) naming the file and the violated rule.
   static TokenFile open(const std::filesystem::path& path, std::int64_t vocabulary);
 
   [[nodiscard]] const std::filesystem::path& path() const { return file_.path(); }
@@ -37,17 +40,19 @@ class TokenFile {
   [[nodiscard]] std::uint64_t num_tokens() const { return document_ends_.back(); }
   [[nodiscard]] std::uint64_t num_trained() const { return num_trained_; }
   [[nodiscard]] std::optional<std::uint32_t> eos_token() const { return eos_token_; }
-  // The identity of the tokenizer that made it (tokenizer_identity()); 0: unknown.
+  // Returns the identity of the tokenizer that made the file (tokenizer_identity()); 0: unknown.
   [[nodiscard]] std::uint64_t tokenizer() const { return tokenizer_; }
-  // Of everything after the header: two files with the same one hold the same data.
+  // Returns the checksum of everything after the header. Files with equal checksums hold the same
+  // data.
   [[nodiscard]] std::uint32_t checksum() const { return checksum_; }
 
-  // Tokens document_begin(i) to document_end(i) of the file are document i, never empty.
+  // Document i consists of tokens document_begin(i) to document_end(i) of the file. It is never
+  // empty.
   [[nodiscard]] std::uint64_t document_begin(std::uint64_t document) const { return document_ends_[document]; }
   [[nodiscard]] std::uint64_t document_end(std::uint64_t document) const { return document_ends_[document + 1]; }
 
-  // Tokens `begin` to `end` of the file. Throws rp::Error (kBadInput) if it was changed since open().
-  // REQUIRES: begin <= end <= num_tokens().
+  // Returns tokens `begin` to `end` of the file. Throws rp::Error (kBadInput) if the file has
+  // changed since open(). REQUIRES: begin <= end <= num_tokens().
   [[nodiscard]] TokenSpan read(std::uint64_t begin, std::uint64_t end) const;
 
  private:
@@ -58,7 +63,7 @@ class TokenFile {
   Kind kind_ = Kind::kText;
   std::vector<std::uint64_t> document_ends_;  // the first is 0
   std::uint64_t num_trained_ = 0;
-  std::uint64_t vocabulary_ = 0;  // the model's
+  std::uint64_t vocabulary_ = 0;  // size of the model's vocabulary
   std::optional<std::uint32_t> eos_token_;
   std::uint32_t checksum_ = 0;
   std::uint64_t tokenizer_ = 0;

@@ -77,7 +77,7 @@ std::uint32_t masked_crc32c(const std::string& data) {
 }
 
 EventFile EventFile::create(const std::filesystem::path& directory, std::int64_t last_step) {
-  // Readers take the files of a directory in the order of their names.
+  // Readers process the files of a directory in the order of their names.
   const std::string name = cat("events.out.tfevents.", static_cast<std::int64_t>(wall_seconds()), ".", host_name());
   std::filesystem::path path = directory / name;
   std::error_code ignored;

@@ -1,8 +1,10 @@
 // train/output/event_file.h
-// Events as TensorBoard reads them: OUTPUT/events.out.tfevents.*, one file for each start of a run.
+// Writes events in TensorBoard's format: OUTPUT/events.out.tfevents.*, one file for each start of a
+// run.
 //
-// Format: records of TFRecord (length, checksum, data, checksum; checksums are masked CRC-32C), each an Event message
-// of TensorFlow's event.proto, written here by hand: its four fields are not worth a library of protocol buffers.
+// Format: records of TFRecord (length, checksum, data, checksum; checksums are masked CRC-32C).
+// Each record is an Event message of TensorFlow's event.proto. It is encoded by hand, because its
+// four fields do not justify a dependency on a protocol buffer library.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +19,12 @@ namespace rp {
 
 class EventFile {
  public:
-  // Makes a new file in `directory`. Readers forget what earlier files say of steps after `last_step`. Throws rp::Error
-  // (kOutputFailed).
+  // Creates a new file in `directory`. Readers then discard steps after `last_step` that earlier
+  // files contain. Throws rp::Error (kOutputFailed).
   static EventFile create(const std::filesystem::path& directory, std::int64_t last_step);
 
-  // Numbers of one step by name, as "train/loss"; there for every reader as soon as this returns. Throws rp::Error
-  // (kOutputFailed).
+  // Adds numbers of one step by name, e.g. "train/loss". They are visible to every reader when this
+  // returns. Throws rp::Error (kOutputFailed).
   void add(std::int64_t step, const std::vector<std::pair<const char*, double>>& values);
 
  private:
@@ -32,7 +34,7 @@ class EventFile {
   KeptFile file_;
 };
 
-// CRC-32C (Castagnoli) as TFRecord has it: rotated, plus a constant.
+// Returns the CRC-32C (Castagnoli) of `data` as TFRecord masks it: rotated, plus a constant.
 [[nodiscard]] std::uint32_t masked_crc32c(const std::string& data);
 
 }  // namespace rp

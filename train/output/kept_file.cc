@@ -33,7 +33,7 @@ void KeptFile::append(const std::string& record) {
     if (bytes < 0 && errno == EINTR) continue;
     if (bytes < 0) {
       const int error_number = errno;
-      // Half a record would be none; if even this fails there is nothing left to try.
+      // Removes the incomplete record. If even this fails, nothing else can be tried.
       (void)!ftruncate(fd_.get(), bytes_);
       throw output_failed(path_, "written", error_number);
     }

@@ -1,5 +1,5 @@
 // train/output/kept_file.h
-// A file of the output directory that grows with the run: metrics, events, the log.
+// Appends to files of the output directory that grow with the run: metrics, events, the log.
 #pragma once
 
 #include <cstdint>
@@ -10,20 +10,21 @@
 
 namespace rp {
 
-// An open file to which whole records are appended. What was appended is there for every reader.
+// An open file to which whole records are appended. A record is visible to every reader once
+// append() returns.
 class KeptFile {
  public:
-  // Makes the file, or opens it if it is there, behind its content. Throws rp::Error (kOutputFailed), also for what is
-  // no regular file.
+  // Creates the file, or opens an existing one to append to it. Throws rp::Error (kOutputFailed),
+  // also if the path is not a regular file.
   static KeptFile open(const std::filesystem::path& path);
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
   [[nodiscard]] int fd() const { return fd_.get(); }
   [[nodiscard]] std::int64_t bytes() const { return bytes_; }
 
-  // Throws rp::Error (kOutputFailed); the file then ends with the record before.
+  // Throws rp::Error (kOutputFailed); the file then ends with the previous record.
   void append(const std::string& record);
-  // Cuts the file. Throws rp::Error (kOutputFailed).
+  // Shortens the file to `bytes`. Throws rp::Error (kOutputFailed).
   void truncate(std::int64_t bytes);
 
  private:

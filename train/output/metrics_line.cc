@@ -11,7 +11,7 @@
 namespace rp {
 namespace {
 
-// A name and a number as text; "": there is none.
+// A name and a number as text; "" if the run has no such number.
 using Field = std::pair<const char*, std::string>;
 
 std::string number(const char* format, double value) {

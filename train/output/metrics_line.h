@@ -1,5 +1,5 @@
 // train/output/metrics_line.h
-// What metrics.jsonl, metrics.csv and evaluations.jsonl say of a step or an evaluation.
+// Formats steps and evaluations as lines of metrics.jsonl, metrics.csv and evaluations.jsonl.
 #pragma once
 
 #include <string>
@@ -8,15 +8,16 @@
 
 namespace rp {
 
-// The JSON object of one step. Losses have 17 significant digits: equal text means equal bits. A number that is not
-// finite is null.
+// Returns the JSON object of one step. Losses have 17 significant digits: equal text means equal
+// bits. A number that is not finite is null.
 [[nodiscard]] std::string metrics_line(const StepReport& report);
 
-// The same as comma-separated values, under these names. What a run does not have is empty.
+// The first line of metrics.csv with the names of the values, and the line of one step. A value
+// that the run does not have, or that is not finite, is empty.
 [[nodiscard]] std::string metrics_csv_header();
 [[nodiscard]] std::string metrics_csv_line(const StepReport& report);
 
-// The JSON object of one evaluation.
+// Returns the JSON object of one evaluation.
 [[nodiscard]] std::string evaluation_line(const EvaluationReport& report);
 
 }  // namespace rp

@@ -1,5 +1,5 @@
 // train/output/number_text.h
-// Numbers as a person reads them.
+// Formats numbers for people to read.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@
 
 namespace rp {
 
-// "134,515,008".
+// Returns the number with separators: "134,515,008".
 [[nodiscard]] inline std::string grouped(std::int64_t number) {
   std::string text = std::to_string(number);
   for (std::ptrdiff_t place = static_cast<std::ptrdiff_t>(text.size()) - 3; place > (number < 0 ? 1 : 0); place -= 3) {
@@ -22,12 +22,12 @@ namespace rp {
 
 [[nodiscard]] inline std::string grouped(std::uint64_t number) { return grouped(static_cast<std::int64_t>(number)); }
 
-// "1 step", "2,000 steps".
+// Returns the number with its noun: "1 step", "2,000 steps".
 [[nodiscard]] inline std::string counted(std::int64_t number, const char* one, const char* many) {
   return cat(grouped(number), " ", number == 1 ? one : many);
 }
 
-// As printf() has it. REQUIRES: at most 199 characters; what is beyond is cut.
+// Formats as printf() does. REQUIRES: the result has at most 199 characters; the rest is cut off.
 template <typename... Values>
 [[nodiscard]] std::string formatted(const char* format, Values... values) {
   std::array<char, 200> text{};

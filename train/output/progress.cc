@@ -31,7 +31,7 @@ std::string step_text(std::int64_t step, std::int64_t max_steps) {
   return formatted("%*lld/%s", static_cast<int>(last.size()), static_cast<long long>(step), last.c_str());
 }
 
-// Everything after the step's number.
+// Returns everything that follows the step's number.
 std::vector<std::string> details(const StepReport& report) {
   return {formatted("loss %.4f", report.loss),
           formatted(report.grad_norm < 1e-3 ? "grad norm %.2e" : "grad norm %.3f", report.grad_norm),
@@ -42,7 +42,7 @@ std::vector<std::string> details(const StepReport& report) {
           "eta " + duration_text(report.eta_seconds)};
 }
 
-// By importance: loss, ETA and speed, then the rest.
+// Indices into details(), by importance: loss, ETA and speed, then the rest.
 constexpr std::array<std::size_t, 7> kByImportance = {0, 6, 3, 1, 4, 5, 2};
 
 int terminal_width(int fd) {
@@ -55,7 +55,7 @@ bool is_terminal(int fd) {
   return isatty(fd) == 1 && (kind == nullptr || std::string_view(kind) != "dumb");
 }
 
-// In the terminal's present line, in place of what stands there.
+// Replaces the current line of the terminal.
 void draw(const std::string& line) { print_error("\r" + line + "\x1b[K"); }
 
 }  // namespace
@@ -109,7 +109,7 @@ std::string bar_line(const StepReport& report, std::int64_t max_steps, int width
   const std::vector<std::string> all = details(report);
   const std::size_t done = kBarColumns * static_cast<std::size_t>(report.step) / static_cast<std::size_t>(max_steps);
   const std::string bar = " [" + std::string(done, '#') + std::string(kBarColumns - done, '.') + "]";
-  // Loss and ETA come before the bar itself.
+  // Of the details, only loss and ETA come before the bar itself.
   std::vector<std::string> pieces;
   for (const std::size_t i : kByImportance) pieces.push_back("  " + all[i]);
   pieces.insert(pieces.begin() + 2, bar);

@@ -1,5 +1,6 @@
 // train/output/progress.h
-// How a run is shown: a bar that is redrawn in place on a terminal, a line a step elsewhere.
+// Shows the progress of a run: a bar that is redrawn in place on a terminal, a line for each step
+// elsewhere.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +10,13 @@
 
 namespace rp {
 
-// "step 12/60  loss 1.8467  grad norm 0.812  lr 1.00e-05  1234 tokens/s  busy 93 %  host 3.10 GiB
-// eta 0:04:10". What does not fit into `columns` is left out, the least important first; 0: all is there.
+// Returns a line such as "step 12/60  loss 1.8467  grad norm 0.812  lr 1.00e-05  1234 tokens/s
+// busy 93 %  host 3.10 GiB  eta 0:04:10". Leaves out what does not fit into `columns`, the least
+// important details first. 0: no limit.
 [[nodiscard]] std::string step_line(const StepReport& report, std::int64_t max_steps, int columns = 0);
 
-// The same as a bar of at most `width` columns: what does not fit is left out, the least important first.
+// Returns the same details with a bar, in at most `width` columns. Leaves out what does not fit,
+// the least important details first.
 [[nodiscard]] std::string bar_line(const StepReport& report, std::int64_t max_steps, int width);
 
 // "evaluation after step 40: loss 1.8467, perplexity 6.34, in 3.2 s; the best so far".
@@ -25,18 +28,19 @@ namespace rp {
 // "loading weights  12/61 layers  0:00:34".
 [[nodiscard]] std::string loading_text(int num_loaded, int num_layers, double seconds);
 
-// Where and how to show it.
+// Determines where and how steps are shown.
 struct ProgressStyle {
-  bool bar = false;  // on stderr
-  std::int64_t line_every =
-      1;  // steps from a line on stdout to the next; there is one of the first and of the last step, too
-  bool fits_terminal = false;  // stdout is one: lines are made to fit it
-  // A bar if stderr is a terminal. A line every step, but every `line_every` steps above a bar on the same terminal.
+  bool bar = false;             // on stderr
+  std::int64_t line_every = 1;  // a line on stdout every so many steps, and for the first and the last step
+  bool fits_terminal = false;   // stdout is a terminal, and its lines are shortened to fit
+  // Chooses a bar if stderr is a terminal. Chooses a line for every step, or every `line_every`
+  // steps if the lines share a terminal with the bar.
   static ProgressStyle observe(std::int64_t line_every);
 };
 
-// Shows how far loading is, if it takes longer than a second: a bar's line that is redrawn on a terminal, else a line
-// every half minute. The destructor removes it. Used by one thread.
+// Shows the progress of loading if it takes longer than a second: on a terminal as one line that is
+// redrawn, elsewhere as a line every half minute. The destructor removes the line from a terminal.
+// Used by one thread.
 class LoadingProgress {
  public:
   LoadingProgress();
@@ -53,7 +57,7 @@ class LoadingProgress {
   bool has_bar_ = false;
 };
 
-// Shows steps. Made by the training loop; used by one thread. The destructor removes the bar.
+// Shows steps. Owned by the training loop; used by one thread. The destructor removes the bar.
 class Progress {
  public:
   Progress(std::int64_t max_steps, ProgressStyle style) : max_steps_(max_steps), style_(style) {}
@@ -61,13 +65,13 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
   ~Progress() { remove_bar(); }
 
-  // Redraws the bar at most ten times a second, and after the last step.
+  // Shows a step. Redraws the bar at most ten times a second, and after the last step.
   void show(const StepReport& report);
 
-  // A text on stdout that stays, above the bar. On a terminal its lines break between words.
+  // Prints a text that stays above the bar on stdout. On a terminal, its lines break between words.
   void note(const std::string& text);
 
-  // Leaves no trace of the bar.
+  // Removes the bar from the terminal.
   void remove_bar();
 
  private:
@@ -77,7 +81,7 @@ class Progress {
   ProgressStyle style_;
   bool has_shown_ = false;
   std::int64_t drawn_at_ns_ = 0;
-  std::string bar_;  // as it stands on the terminal, or ""
+  std::string bar_;  // as it is on the terminal, or ""
 };
 
 }  // namespace rp

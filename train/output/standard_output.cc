@@ -26,7 +26,7 @@ struct Stream {
   [[nodiscard]] int writable() const { return pipe ? pipe.get() : fd; }
 
   int fd;
-  UniqueFd pipe;  // where it is one
+  UniqueFd pipe;  // the stream reopened as non-blocking, if it is a pipe
   int error = 0;  // the first failure's errno
   std::uint64_t dropped_bytes = 0;
 };
@@ -41,20 +41,20 @@ Stream& err() {
 }
 std::function<bool()> g_stop_requested;
 std::function<void(const std::string&)> g_failure_log;
-std::int64_t g_stop_ns = 0;  // when it was seen first; 0: not yet
+std::int64_t g_stop_ns = 0;  // when a request to end was first seen; 0: not yet
 
-// False once there is no time left to wait for a reader.
+// Returns false once there is no time left to wait for a reader.
 bool wait_for_room(int fd) {
   while (true) {
     pollfd room{.fd = fd, .events = POLLOUT, .revents = 0};
-    if (poll(&room, 1, 100) > 0) return true;  // also where the write will fail
+    if (poll(&room, 1, 100) > 0) return true;  // also if the write will fail
     if (!g_stop_requested || !g_stop_requested()) continue;
     if (g_stop_ns == 0) g_stop_ns = now_ns();
     if (now_ns() - g_stop_ns > kLimitNs) return false;
   }
 }
 
-// False at the first failure of the stream.
+// Returns false at the first failure of the stream.
 bool write_text(Stream& stream, std::string_view text) {
   if (stream.error == EPIPE) return true;
   while (!text.empty()) {
@@ -65,7 +65,7 @@ bool write_text(Stream& stream, std::string_view text) {
     const ssize_t written = ::write(stream.writable(), text.data(), std::min<std::size_t>(text.size(), PIPE_BUF));
     if (written < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (written < 0)
-      return std::exchange(stream.error, errno) != 0;  // a full disk may have room again for the next text
+      return std::exchange(stream.error, errno) != 0;  // a full disk may have space again for the next text
     text.remove_prefix(static_cast<std::size_t>(written));
   }
   return true;
@@ -76,7 +76,7 @@ bool write_text(Stream& stream, std::string_view text) {
 void print(const std::string& text) {
   if (write_text(out(), text)) return;
   const std::string failure =
-      cat("train: ", out().error == EPIPE ? "nobody reads stdout any more" : "stdout cannot be written", " (",
+      cat("train: ", out().error == EPIPE ? "stdout has no reader any more" : "stdout cannot be written", " (",
           errno_text(out().error), "); the run goes on, and metrics.jsonl has its steps\n");
   print_error(failure);
   if (g_failure_log) g_failure_log(failure);

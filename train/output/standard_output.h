@@ -1,5 +1,6 @@
 // train/output/standard_output.h
-// What `train` prints: stdout and stderr may be pipes whose readers are slow or go away, or files on a full disk.
+// Prints the output of `train`. stdout and stderr may be pipes whose readers are slow or go away,
+// or files on a full disk.
 #pragma once
 
 #include <functional>
@@ -7,23 +8,25 @@
 
 namespace rp {
 
-// Prints on stdout. Waits for a slow reader. Where printing fails, says so once on stderr, and the run goes on: its
-// results are in the output directory.
+// Prints on stdout. Waits for a slow reader. If printing fails, reports that once on stderr, and
+// the run continues: its results are in the output directory.
 void print(const std::string& text);
-// Likewise on stderr, without a word if it fails.
+// Prints on stderr in the same way, but does not report a failure.
 void print_error(const std::string& text);
 
-// Once `stop_requested` is true nobody is waited for longer than 2 s: what cannot be printed by then is dropped, and
-// counted. The function is kept until the end of the process. Not to be called while another thread prints.
+// Limits the wait for slow readers. Once `stop_requested` returns true, printing waits at most 2 s
+// longer; after that, text that cannot be printed is dropped and counted. The function is kept
+// until the process ends. Not to be called while another thread prints.
 void set_print_limit(std::function<bool()> stop_requested);
 
-// What print() says of a failure goes to `log`, too, until another one or {} is set.
+// Sets a function that also receives print()'s report of a failure, until another one or {} is set.
 void set_failure_log(std::function<void(const std::string&)> log);
 
-// Throws rp::Error (kOutputFailed) if something could not be printed, unless its reader went away: who closes a pipe
-// has read enough. To be called at the end of a run that went well.
+// Throws rp::Error (kOutputFailed) if something could not be printed, unless its reader closed the
+// pipe and thus has read enough. To be called at the end of a successful run.
 void check_printed();
-// Says on stderr how much was dropped, if anything. To be called at the end of a run that was told to end.
+// Reports on stderr how many bytes were dropped, if any. To be called at the end of a run that a
+// signal has ended.
 void report_dropped_output();
 
 }  // namespace rp

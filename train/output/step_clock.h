@@ -1,5 +1,5 @@
 // train/output/step_clock.h
-// How long steps take, and how long the rest will take.
+// Measures the time of steps, and estimates the time of the remaining ones.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,15 @@ class StepClock {
  public:
   explicit StepClock(std::int64_t start_ns) : last_ns_(start_ns) {}
 
-  // A step was done at this time. Returns the seconds since the one before.
+  // Records that a step was done at this time. Returns the seconds since the previous step.
   double on_step(std::int64_t now_ns);
 
-  // What was done until this time belongs to no step.
+  // Excludes the time from the previous step until `now_ns` from the next step.
   void leave_out_until(std::int64_t now_ns) { last_ns_ = now_ns; }
 
-  // By the mean of the last steps; the first step of a run, in which memory is touched for the first time, counts only
-  // while it is the only one.
+  // Estimates the time of `num_steps` steps by the mean of the latest ones; 0 before the first
+  // step. The first step of a run, in which memory is touched for the first time, counts only while
+  // it is the only one.
   [[nodiscard]] double seconds_for(std::int64_t num_steps) const;
 
  private:

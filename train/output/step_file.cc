@@ -29,7 +29,7 @@ std::optional<std::int64_t> step_of_csv(std::string_view line) {
   return step;
 }
 
-// How many bytes of the file are complete lines of steps up to `last_step`.
+// Returns how many bytes of the file are complete lines of steps up to `last_step`.
 template <typename StepOfLine>
 std::size_t bytes_to_keep(const std::filesystem::path& path, std::string_view text, std::int64_t last_step,
                           std::string_view header, StepOfLine step_of) {

@@ -1,5 +1,6 @@
 // train/output/step_file.h
-// Files of OUTPUT with a line for each step or evaluation: metrics.jsonl, metrics.csv, evaluations.jsonl.
+// Writes the files of OUTPUT that have a line for each step or evaluation: metrics.jsonl,
+// metrics.csv, evaluations.jsonl.
 #pragma once
 
 #include <cstdint>
@@ -11,18 +12,20 @@
 
 namespace rp {
 
-// An open file of lines. Each line is there for every reader as soon as add() returns. A second run on the same file is
-// refused as long as this lives.
+// An open file of lines. Each line is visible to every reader when add() returns. While this
+// exists, a second run cannot open the same file.
 class StepFile {
  public:
-  // Makes the file, or opens it if it is there: lines of steps after `last_step`, and a last line that is incomplete,
-  // are cut off. Throws rp::Error: kOutputFailed, kUsage if another run is writing it, kBadInput if it is none of ours.
-  // Lines are JSON objects with a "step".
+  // Creates the file, or opens an existing one and cuts off lines of steps after `last_step` and an
+  // incomplete last line. Each line is a JSON object with a "step". Throws rp::Error:
+  // kOutputFailed, kUsage if another run is writing the file, kBadInput if it is not a file of
+  // `train`.
   static StepFile open_json(const std::filesystem::path& path, std::int64_t last_step);
-  // The first line is `header`, the others begin with the step and a comma.
+  // Opens a file whose first line is `header`; each other line begins with the step and a comma.
   static StepFile open_csv(const std::filesystem::path& path, std::int64_t last_step, std::string_view header);
 
-  // `line`: without its newline. Throws rp::Error (kOutputFailed); the file then ends with the line before.
+  // `line`: without its newline. Throws rp::Error (kOutputFailed); the file then ends with the
+  // previous line.
   void add(const std::string& line) { file_.append(line + "\n"); }
 
  private:

@@ -1,5 +1,5 @@
 // train/output/wrapped_text.h
-// Text in lines that break between words.
+// Breaks text into lines between words.
 #pragma once
 
 #include <cstddef>
@@ -7,8 +7,8 @@
 
 namespace rp {
 
-// The words of `text` behind `first`, in lines of at most `columns`, unless a word is longer. Lines but the first one
-// begin with `indent` spaces; all end with a newline.
+// Returns the words of `text` after `first`, in lines of at most `columns`, unless a word is
+// longer. All lines except the first begin with `indent` spaces; all end with a newline.
 [[nodiscard]] std::string wrapped(std::string first, const std::string& text, std::size_t indent,
                                   std::size_t columns = 80);
 

@@ -1,5 +1,5 @@
 // train/run/evaluation_record.h
-// The evaluations of a run so far: which one was the best, and whether it is time to stop.
+// Tracks the best evaluation of a run so far, and how many evaluations followed it.
 #pragma once
 
 #include <cstdint>
@@ -7,14 +7,15 @@
 
 namespace rp {
 
-// Part of a checkpoint: a resumed run goes on as one that was never interrupted.
+// The record is part of a checkpoint, so that a resumed run continues like one that was never
+// interrupted.
 struct EvaluationRecord {
-  std::int64_t last_step = -1;  // of the last evaluation; -1: none
+  std::int64_t last_step = -1;  // step of the last evaluation; -1: none
   std::int64_t best_step = -1;
   double best_loss = std::numeric_limits<double>::infinity();
-  std::int64_t num_since_best = 0;  // evaluations
+  std::int64_t num_since_best = 0;  // number of evaluations since the best one
 
-  // An evaluation of the weights after `step` steps. Returns whether it is the best so far.
+  // Adds an evaluation of the weights after `step` steps. Returns whether it is the best so far.
   bool add(std::int64_t step, double loss) {
     last_step = step;
     const bool is_best = loss < best_loss;

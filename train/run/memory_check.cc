@@ -21,8 +21,9 @@ double sequences_of_microbatch(const TrainSettings& s) {
   return static_cast<double>(s.sequences_of_round()) / static_cast<double>(s.num_microbatches);
 }
 
-// Returns the maximum over the plan's stages of what one saves of a microbatch for its backward. (The `saved` of
-// gpu_memory() is that of the stage whose saved activations and workspace are largest together.)
+// Returns the maximum, over the plan's stages, of the bytes that a stage saves of one microbatch
+// for its backward. (`saved` of gpu_memory() belongs to the stage whose saved activations and
+// workspace together are largest.)
 std::uint64_t saved_bytes(const std::vector<LayerCost>& costs, const Plan& plan, RecomputeGrain recompute) {
   std::uint64_t bytes = 0;
   const auto add = [&](const LayerRange& layers, StageKind kind) {
@@ -37,16 +38,16 @@ std::uint64_t saved_bytes(const std::vector<LayerCost>& costs, const Plan& plan,
 }  // namespace
 
 std::uint64_t least_activation_bytes(const TrainSettings& s, const std::string& plan_text, int num_cpu_workers) {
-  constexpr const char* kAnyGpu = "rtx4090";  // no number of bytes depends on it
+  constexpr const char* kAnyGpu = "rtx4090";  // any GPU will do: no byte count depends on it
   const TrainingSetup setup = setup_of(s, gpu_profile(kAnyGpu).profile, 1);
-  const Plan plan = parse_plan(plan_text, static_cast<int>(setup.model.num_layers()) + 2);  // embedding and head
+  const Plan plan = parse_plan(plan_text, static_cast<int>(setup.model.num_layers()) + 2);  // embedding, head
   const HostSettings host{.recompute = *setup.recompute, .num_microbatches = static_cast<int>(s.num_microbatches)};
   const std::vector<LayerCost> costs = costs_of(setup, sequences_of_microbatch(s));
   std::uint64_t largest_input = 0;
   for (std::size_t layer = 1; layer < costs.size(); ++layer)
     largest_input = std::max(largest_input, costs[layer].input_bytes);
   const std::uint64_t of_a_round = host_memory(costs, plan, host).activations / kRoundsInFlight;
-  // Gradients of inputs are counted there, too, and those are never all there at once.
+  // host_memory() also counts gradients of inputs, which never all exist at the same time.
   const std::uint64_t of_gradients = 2 * largest_input * static_cast<std::uint64_t>(s.num_microbatches);
   const std::uint64_t of_workers =
       static_cast<std::uint64_t>(num_cpu_workers) * saved_bytes(costs, plan, host.recompute);

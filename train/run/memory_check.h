@@ -1,5 +1,5 @@
 // train/run/memory_check.h
-// Whether the activations of a run fit into memory, before the first step.
+// Checks before the first step that the activations of a run fit into memory.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,19 @@
 
 namespace rp {
 
-// The least that a round keeps in host memory for its backward, by the model's shapes and the plan (docs/plans.md): the
-// inputs of layers or stages in all microbatches, and what the layers of a stage save of one microbatch on each of
-// `num_cpu_workers`, whose memory is the host's.
+// Returns the minimum number of bytes that a round keeps in host memory for its backward, computed
+// from the model's shapes and the plan (docs/plans.md): the inputs of layers or stages of all
+// microbatches, and, for each of `num_cpu_workers`, what the layers of a stage save of one
+// microbatch, since the memory of these workers is the host's.
 [[nodiscard]] std::uint64_t least_activation_bytes(const TrainSettings& settings, const std::string& plan,
                                                    int num_cpu_workers);
 
-// Throws rp::Error (kNoResource) with need, what is free and what to do if `needed` is more than `available`.
+// Throws rp::Error (kNoResource) if `needed` is more than `available`. The message has the need,
+// the available memory and a remedy.
 void check_activations(const TrainSettings& settings, std::uint64_t needed, std::uint64_t available);
 
-// Throws rp::Error (kNoResource), as `rp-plan plan` says it, if no plan of this run fits such GPUs.
+// Throws rp::Error (kNoResource), with the message of `rp-plan plan`, if no plan of this run fits
+// such GPUs.
 void check_gpu_memory(const TrainSettings& settings, const GpuProfile& gpu);
 
 }  // namespace rp

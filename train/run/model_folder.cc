@@ -17,13 +17,13 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, ignored);
 }
 
-// "meta-llama/Llama-3.2-1B": an owner and a name.
+// Returns true for an owner and a name: "meta-llama/Llama-3.2-1B".
 bool is_hub_name(const std::string& text) {
   return std::count(text.begin(), text.end(), '/') == 1 && text.front() != '/' && text.front() != '.' &&
          text.back() != '/';
 }
 
-// The first file of the folder with this ending, or "".
+// Returns the first file of the folder with this ending, or "".
 std::string file_with(const fs::path& folder, const char* ending) {
   std::error_code ignored;
   for (const std::string& name : names_in(folder, ignored)) {

@@ -1,5 +1,5 @@
 // train/run/model_folder.h
-// What people give as a model that is none, and what to do about it.
+// Explains why a path that a user passed as a model is not one, with a remedy.
 #pragma once
 
 #include <filesystem>
@@ -8,8 +8,9 @@
 
 namespace rp {
 
-// Why `model` cannot be the folder of a model, with a remedy: a name of the hub, a checkpoint or an output directory of
-// `train`, an adapter, weights of another format. Nothing where it may be one.
+// Returns why `model` cannot be the folder of a model, with a remedy: it is a name of the Hugging
+// Face hub, a checkpoint or an output directory of `train`, an adapter, or has weights of another
+// format. Returns nothing if it may be a model.
 [[nodiscard]] std::optional<std::string> why_no_model(const std::filesystem::path& model);
 
 }  // namespace rp

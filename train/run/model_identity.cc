@@ -18,15 +18,15 @@ namespace {
 constexpr std::uint64_t kMaxConfigBytes = std::uint64_t{1} << 20;
 constexpr std::uint64_t kBytesOfTensor = 4096;
 constexpr std::size_t kMaxTensors =
-    256;  // whose bytes are read: a model has tens of thousands, on a disk that may be slow
+    256;  // tensors whose bytes are read: models have tens of thousands, and the disk may be slow
 
-// Of a key at any depth.
+// Keys of config.json, at any depth, that do not describe the model itself.
 const std::set<std::string> kNotOfTheModel = {"_name_or_path", "architectures",        "dtype",
                                               "torch_dtype",   "transformers_version", "use_cache",
                                               "bos_token_id",  "eos_token_id",         "pad_token_id"};
 
 bool matters(const std::string& pointer) {
-  // "/architectures/0" and "/text_config/dtype".
+  // Pointers look like "/architectures/0" and "/text_config/dtype".
   std::size_t begin = 1;
   while (begin <= pointer.size()) {
     const std::size_t end = std::min(pointer.find('/', begin), pointer.size());
@@ -53,7 +53,7 @@ std::string checksum_of_weights(const WeightFiles& weights) {
     for (const std::int64_t dimension : info.shape) text += cat(" ", dimension);
     checksum.add(text.data(), text.size());
     if (i % distance != 0) continue;
-    // From its middle: the ends of tables are often zeros or never trained.
+    // The sample is from the tensor's middle: the ends of tables are often zeros or never trained.
     const std::uint64_t bytes = std::min(info.bytes, kBytesOfTensor);
     weights.read(name, piece.data(), bytes, (info.bytes - bytes) / 2);
     checksum.add(piece.data(), bytes);

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kCheckpointPrefix = "checkpoint-";
 
-// The nearest directory above that exists.
+// Returns the nearest existing directory above `path`.
 fs::path existing_parent(const fs::path& path) {
   std::error_code ignored;
   fs::path parent = fs::absolute(path).parent_path();
@@ -37,7 +37,7 @@ std::int64_t step_of_checkpoint(const fs::path& directory) {
   if (!name.starts_with(kCheckpointPrefix)) return -1;
   std::int64_t step = -1;
   (void)std::from_chars(name.data() + kCheckpointPrefix.size(), name.data() + name.size(), step);
-  return step >= 0 && name == cat(kCheckpointPrefix, step) ? step : -1;  // and not "checkpoint-020"
+  return step >= 0 && name == cat(kCheckpointPrefix, step) ? step : -1;  // excludes "checkpoint-020"
 }
 
 fs::path RunDirectory::checkpoint(std::int64_t step) const { return path_ / cat(kCheckpointPrefix, step); }
@@ -50,7 +50,8 @@ std::vector<std::int64_t> RunDirectory::checkpoints() const {
     const std::int64_t step = step_of_checkpoint(name);
     if (step >= 0 && fs::is_directory(path_ / name, ignored)) steps.push_back(step);
   }
-  // Who cannot look does not know that there is none: the run would begin again.
+  // If the directory cannot be read, it must not count as one without checkpoints: the run would
+  // begin again.
   if (failure && failure != std::errc::no_such_file_or_directory && failure != std::errc::not_a_directory) {
     throw Error(ExitCode::kOutputFailed, cat("--output ", path_.string(), " cannot be read: ", failure.message()));
   }

@@ -1,5 +1,5 @@
 // train/run/run_directory.h
-// The output directory of a run: metrics.jsonl, checkpoint-N/, final/.
+// Manages the output directory of a run: metrics.jsonl, checkpoint-N/, final/.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace rp {
 
-// Names the files of a run, and makes, checks, renames and deletes its directories. The directory need not exist until
-// it is created.
+// Names the files of a run, and creates, checks, renames and deletes its directories. The directory
+// need not exist until create() is called.
 class RunDirectory {
  public:
   explicit RunDirectory(std::filesystem::path path) : path_(std::move(path)) {}
@@ -27,30 +27,32 @@ class RunDirectory {
   [[nodiscard]] bool has_final_model() const;
   [[nodiscard]] std::filesystem::path merged_model() const { return path_ / "merged"; }
 
-  // The steps of the checkpoints that are there, ascending.
+  // Returns the steps of the existing checkpoints, ascending.
   [[nodiscard]] std::vector<std::int64_t> checkpoints() const;
 
-  // Whether a run may write here; changes nothing. Fine are: no such directory, an empty one, one of `train`'s in which
-  // no step was made yet, and with `is_resumed` one of `train`'s whose run has not ended. Else a problem (kUsage), or
-  // kOutputFailed where the file system does not let us.
+  // Checks whether a run may write to this directory; changes nothing. A run may write if the
+  // directory does not exist, is empty, or belongs to a run of `train` that has not made a step
+  // yet; with `is_resumed`, also if its run has not ended. Otherwise adds a problem: kUsage, or
+  // kOutputFailed if the file system denies access.
   void check(bool is_resumed, Problems& problems) const;
 
-  // Whether the model of a checkpoint may be written here: into any directory that has no trained model. Else a problem
-  // (kUsage).
+  // Checks whether the model of a checkpoint may be written to this directory, which is any
+  // directory without a trained model. Otherwise adds a problem (kUsage).
   void check_export(Problems& problems) const;
 
-  // Deletes checkpoints of steps after `after` up to `last`, except the newest `num_kept` of them and those of the
-  // steps `kept`. Returns the steps of those that are gone. Throws rp::Error (kOutputFailed).
+  // Deletes the checkpoints of steps after `after` up to `last`, except the newest `num_kept` of
+  // them and those of the steps `kept`. Returns the steps of the deleted ones. Throws rp::Error
+  // (kOutputFailed).
   [[nodiscard]] std::vector<std::int64_t> delete_old_checkpoints(std::int64_t after, std::int64_t last,
                                                                  std::int64_t num_kept,
                                                                  const std::set<std::int64_t>& kept = {}) const;
 
-  // Makes it, with its parents. Throws rp::Error (kOutputFailed).
+  // Creates the directory and its parents. Throws rp::Error (kOutputFailed).
   void create() const;
 
-  // Renames what is in the way of the run, so that nothing is lost: "checkpoint-20" to "damaged-checkpoint-20"
-  // (`prefix`: "damaged-"), or with a number behind it if that is taken. Returns the new name. Throws rp::Error
-  // (kOutputFailed).
+  // Renames a directory that is in the way of the run, so that nothing is lost: with `prefix`
+  // "damaged-", from "checkpoint-20" to "damaged-checkpoint-20", or with a number appended if that
+  // name is taken. Returns the new name. Throws rp::Error (kOutputFailed).
   [[nodiscard]] std::string set_aside(const std::filesystem::path& directory, const char* prefix) const;
 
  private:
@@ -59,11 +61,11 @@ class RunDirectory {
   std::filesystem::path path_;
 };
 
-// Of ".../checkpoint-20"; -1 for a directory of another name.
+// Returns the step of a directory ".../checkpoint-20"; -1 if it has a different form of name.
 [[nodiscard]] std::int64_t step_of_checkpoint(const std::filesystem::path& directory);
 
-// The checkpoint that --resume means: `directory` itself, or the newest one in it if it is an output directory. Throws
-// rp::Error (kBadInput) if there is none.
+// Returns the checkpoint that --resume refers to: `directory` itself or, if it is an output
+// directory, the newest checkpoint in it. Throws rp::Error (kBadInput) if there is none.
 [[nodiscard]] std::filesystem::path checkpoint_to_resume(const std::filesystem::path& directory);
 
 }  // namespace rp

@@ -13,21 +13,22 @@ namespace {
 
 constexpr int kVersion = 3;
 
-constexpr const char* kThreads = "threads-per-worker";  // of rp-launch
+constexpr const char* kThreads = "threads-per-worker";  // an option of rp-launch
 
 std::string told(const std::string& value) { return value.empty() ? "the default" : value; }
 
-// Where files lie does not change a run, nor when it is saved, nor what is kept for a backward and what computed again.
+// Settings that do not affect the results of a run: where its files are, when it is saved, and what
+// is kept for a backward or computed again.
 const std::set<std::string> kIgnored = {
     "model",           "data",        "output",    "resume",    "save-every", "save-total-limit",
     "recompute-grain", "save-merged", "eval-data", "log-every", "final-model"};
-// What may change from here on; the others decide which numbers a step works on.
+// Settings that may change when a run is resumed. The others decide which numbers a step works on.
 const std::set<std::string> kMayDiffer = {"max-steps",         "learning-rate", "max-grad-norm", "weight-decay",
                                           "warmup-steps",      "lr-schedule",   "z-loss",        "router-aux-loss",
                                           "decay-all",         "adam-beta1",    "adam-beta2",    "adam-epsilon",
                                           "min-learning-rate", "decay-steps",   "eval-every",    "early-stop"};
 
-// JSON has no infinity: the loss is there where there is a best one.
+// JSON has no infinity, so the loss is written only if there is a best evaluation.
 nlohmann::json evaluations_json(const EvaluationRecord& record) {
   nlohmann::json json = {
       {"last_step", record.last_step}, {"best_step", record.best_step}, {"num_since_best", record.num_since_best}};

@@ -1,5 +1,6 @@
 // train/run/run_state.h
-// What a checkpoint says beside the weights: how far the data was used, and by which settings.
+// Stores in a checkpoint, besides the weights, how much of the data was used and the settings of
+// the run.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +16,15 @@
 
 namespace rp {
 
-// The data as a checkpoint remembers it.
+// Identifies the data in a checkpoint.
 struct DataIdentity {
   std::uint32_t checksum = 0;  // of the token file
   std::uint64_t sequences = 0;
 };
 
 struct RunState {
-  std::int64_t step = 0;          // steps done
-  std::uint64_t data_cursor = 0;  // sequences dealt out
+  std::int64_t step = 0;          // number of steps done
+  std::uint64_t data_cursor = 0;  // number of sequences dealt out
   TrainSettings settings;
   int threads_per_worker = 1;
   DataIdentity data;
@@ -31,7 +32,7 @@ struct RunState {
   EvaluationRecord evaluations{};
 };
 
-// The same as read back: settings as text, by option name.
+// A RunState as read from a checkpoint. Its settings are text, by option name.
 struct SavedRun {
   std::int64_t step = 0;
   std::uint64_t data_cursor = 0;
@@ -39,22 +40,25 @@ struct SavedRun {
   DataIdentity data;
   ModelIdentity model;
   EvaluationRecord evaluations{};
-  bool keeps_all_checkpoints = false;  // the run that saved it deleted none
+  bool keeps_all_checkpoints = false;  // the run that wrote the checkpoint has not deleted any
 };
 
-// As JSON, for Pipeline::save_state().
+// Returns the state as JSON, for Pipeline::save_state().
 [[nodiscard]] std::string run_state_text(const RunState& state);
 
-// Throws rp::Error (kBadInput) naming `checkpoint` if it is not what run_state_text() made.
+// Parses the result of run_state_text(). Throws rp::Error (kBadInput) naming `checkpoint` if it is
+// malformed or was written by another version.
 [[nodiscard]] SavedRun parse_run_state(const std::filesystem::path& checkpoint, const std::string& text);
 
-// Whether `model`, of this identity, is the one that `saved` trained. Each difference is a problem (kUsage).
+// Checks that `model`, which has this identity, is the model that `saved` trained. Each difference
+// is a problem (kUsage).
 void check_model(const std::filesystem::path& checkpoint, const SavedRun& saved, const std::filesystem::path& model,
                  const ModelIdentity& identity, Problems& problems);
 
-// Whether `saved` can go on as `present` asks, which takes the seed, the cut into batches and microbatches,
-// the dtype, the data and the model as they were, and no fewer steps than are done. Each difference is a problem
-// (kUsage). Returns a line for each setting that may differ and does, such as the learning rate.
+// Checks that `saved` can continue as `present` requests. The seed, the division into batches and
+// microbatches, the dtype, the data and the model must be the same, and the run must not be shorter
+// than the steps already done. Each violation is a problem (kUsage). Returns a line for each
+// setting that may differ and does, such as the learning rate.
 [[nodiscard]] std::vector<std::string> check_resume(const std::filesystem::path& checkpoint, const SavedRun& saved,
                                                     const RunState& present, Problems& problems);
 

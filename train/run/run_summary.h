@@ -1,5 +1,5 @@
 // train/run/run_summary.h
-// What is said of a run's steps when it ends.
+// Gathers losses and token counts for the report at the end of a run.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,15 @@
 
 namespace rp {
 
-// Gathers the steps and evaluations of this start of a run.
+// Gathers the steps and evaluations since this start of the run, without earlier parts of a resumed
+// run.
 class RunSummary {
  public:
   void add(const StepReport& report);
   void add(const EvaluationReport& report);
 
-  // Lines without the last newline; "" without steps. `record`: of the whole run.
+  // Returns the report's lines without the last newline; "" if there were no steps. `record`: the
+  // evaluations of the whole run.
   [[nodiscard]] std::string text(const EvaluationRecord& record, double seconds) const;
 
  private:

@@ -27,7 +27,7 @@ PredictedStep predict_step(const TrainSettings& settings, const std::string& pro
     const bool adds_up_in_fp16 = fp16_accumulation && settings.dtype == DType::kFloat16;
     const TrainingSetup setup =
         setup_of(settings, gpu, num_workers, adds_up_in_fp16 ? Accumulate::kFp16 : Accumulate::kFp32);
-    const int num_layers = static_cast<int>(setup.model.num_layers()) + 2;  // embedding and head
+    const int num_layers = static_cast<int>(setup.model.num_layers()) + 2;  // the embedding and the head
     predicted.step_ms = predict_plan(setup, parse_plan(plan, num_layers)).run.step_ms;
   } catch (const Error& error) {
     predicted.problem = error.what();

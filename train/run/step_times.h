@@ -1,5 +1,5 @@
 // train/run/step_times.h
-// What is said at the end of a run of how long its steps took: as measured, and beside it what was to be expected.
+// Reports at the end of a run how long its steps took, next to the predicted time.
 #pragma once
 
 #include <optional>
@@ -10,19 +10,21 @@
 
 namespace rp {
 
-// What `rp-plan plan` says of these steps: from the model's shape and a profile, for the plan that they had.
+// The time of a step as `rp-plan plan` predicts it, from the model's shape, a profile and the run's
+// plan.
 struct PredictedStep {
-  std::string profile{};  // its name
-  double step_ms = 0;     // 0: none
-  std::string problem{};  // why there is none
+  std::string profile{};  // name of the profile
+  double step_ms = 0;     // 0: no prediction
+  std::string problem{};  // why there is no prediction; else empty
 };
 
-// `profile`: a name or a file. `plan`: as Pipeline::plan_text() gives it. `fp16_accumulation`: of the run, for fp16
-// matrices. Never throws rp::Error: what is wrong is the problem.
+// Predicts the time of a step. `profile`: a name or a file. `plan`: as Pipeline::plan_text()
+// returns it. `fp16_accumulation`: whether the run sums products of fp16 matrices in fp16. Never
+// throws rp::Error: stores its message as the problem instead.
 [[nodiscard]] PredictedStep predict_step(const TrainSettings& settings, const std::string& profile,
                                          const std::string& plan, int num_workers, bool fp16_accumulation = false);
 
-// Lines without the last one's end; empty where nothing was measured.
+// Returns the report's lines without the last newline; empty if nothing was measured.
 [[nodiscard]] std::string step_times_text(const StepTimes& times, const std::optional<PredictedStep>& predicted);
 
 }  // namespace rp

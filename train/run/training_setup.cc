@@ -16,7 +16,7 @@ TrainingSetup setup_of(const TrainSettings& settings, const GpuProfile& gpu, int
           .accumulate = accumulate,
           .round_microbatches = static_cast<int>(settings.num_microbatches),
           .rounds_per_step = static_cast<int>(settings.rounds_per_step),
-          .recompute = settings.recompute_grain.value_or(RecomputeGrain::kStage)};  // as on a GPU
+          .recompute = settings.recompute_grain.value_or(RecomputeGrain::kStage)};  // the default on a GPU
 }
 
 }  // namespace rp

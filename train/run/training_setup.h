@@ -1,5 +1,5 @@
 // train/run/training_setup.h
-// A run in the planner's terms, for what is reckoned of its memory and time.
+// Converts the settings of a run to the planner's terms, for predictions of its memory and time.
 #pragma once
 
 #include "planner/prediction/run_prediction.h"
@@ -8,7 +8,7 @@
 
 namespace rp {
 
-// Throws rp::Error (kBadInput) as config_of_model().
+// Throws rp::Error (kBadInput) as config_of_model() does.
 [[nodiscard]] TrainingSetup setup_of(const TrainSettings& settings, const GpuProfile& gpu, int num_workers,
                                      Accumulate accumulate = Accumulate::kFp32);
 

@@ -8,11 +8,12 @@ namespace {
 
 constexpr std::int64_t kSequenceLength = 2048;
 constexpr std::int64_t kTokensOfStep = 16384;
-constexpr std::int64_t kMaxSequencesOfStep = 16;  // short sequences are a sign of few data
+constexpr std::int64_t kMaxSequencesOfStep = 16;  // short sequences suggest that there are few data
 constexpr std::int64_t kMicrobatches = 8;
 
-// Larger models take smaller steps: 1e-5 at 7 billion parameters and above, and up to ten times as much below, as 1 /
-// sqrt(parameters); pairs of LoRA 20 times as much. To one digit. What was measured: docs/train.md, "Learning rates".
+// Returns the default learning rate, rounded to one digit. Larger models get smaller rates: 1e-5 at
+// 7 billion parameters and above; below, the rate grows as 1 / sqrt(parameters), to at most ten
+// times as much. LoRA uses 20 times as much. Measurements: docs/train.md, "Learning rates".
 double learning_rate(std::int64_t num_parameters, bool is_lora) {
   constexpr double kParameters = 7e9, kFull = 1e-5, kLora = 2e-4;
   const double factor =

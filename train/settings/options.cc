@@ -15,7 +15,7 @@ cxxopts::Options make_parser() {
                        "--model DIR --data FILE --output DIR [options]", train_option_specs());
 }
 
-// Those of rp-launch that people give to the program.
+// Returns whether an option belongs to rp-launch. People sometimes give these to the program.
 bool is_of_launcher(const std::string& name) {
   static const std::set<std::string> names = {"--workers",
                                               "-n",
@@ -121,7 +121,7 @@ std::string train_help() {
   return cat(make_parser().help(),
              "\nThe first three are required; on an emulated device (rp-launch --device sim:NAME) only the model.\n"
              "B sequences a step are split evenly over R rounds, each of M microbatches.\n"
-             "docs/train.md says more, and what lies in the output directory afterwards.\n");
+             "docs/train.md says more, and describes the files in the output directory.\n");
 }
 
 }  // namespace rp

@@ -1,5 +1,6 @@
 // train/settings/options.h
-// The options of `train` as one table, and their values as written on the command line or in a configuration file.
+// Defines the options of `train` as one table, and reads their values from the command line or a
+// configuration file.
 //
 // A new setting is a field of TrainSettings, a row of the table (option_table.cc), and the code that uses it.
 #pragma once
@@ -41,22 +42,22 @@ struct TrainOption {
 // The table without what only `train` does with it.
 [[nodiscard]] std::vector<OptionSpec> train_option_specs();
 
-// A value as text, and where it was written.
+// The value of an option as text, and where it was given.
 struct OptionValue {
-  std::string text;    // of a switch: "true" or "false"
-  std::string source;  // "--batch-size", or "run.toml:3: batch-size"
+  std::string text;    // "true" or "false" for a switch
+  std::string source;  // e.g. "--batch-size", or "run.toml:3: batch-size"
   bool is_from_file = false;
 };
 
-// By option name.
+// The given values, by option name.
 using OptionValues = std::map<std::string, OptionValue>;
 
-// `arguments`: all after the program's own name. Adds a problem (kUsage) for each option that is unknown, repeated or
-// without a value.
+// Reads the command line. `arguments`: all that follow the program's own name. Options that are
+// unknown, repeated or lack a value are added to `problems` (kUsage).
 [[nodiscard]] OptionValues read_command_line(const std::vector<std::string>& arguments, Problems& problems);
 
-// Adds to `values` what the TOML file sets and the command line does not. Adds a problem (kBadInput) for each error in
-// the file.
+// Adds to `values` the settings of the TOML file that the command line does not set. Errors in the
+// file are added to `problems` (kBadInput).
 void add_config_file(const std::filesystem::path& file, OptionValues& values, Problems& problems);
 
 [[nodiscard]] std::string train_help();

@@ -1,5 +1,5 @@
 // train/settings/problems.h
-// Everything that is wrong with a run, collected so that one start tells all of it.
+// Collects everything that is wrong with a run, so that one start reports all of it.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ namespace rp {
 class Problems {
  public:
   void add(ExitCode code, std::string message);
-  // Calls `check`; an rp::Error that it throws is one more problem.
+  // Calls `check`. If it throws an rp::Error, adds that as a problem.
   template <typename Check>
   void collect(Check&& check) {
     try {
@@ -25,8 +25,8 @@ class Problems {
   [[nodiscard]] bool empty() const { return messages_.empty(); }
   [[nodiscard]] const std::vector<std::string>& messages() const { return messages_; }
 
-  // Does nothing if there are none. Else throws one rp::Error with all of them, a line each; its code is kUsage if one
-  // of them is, else that of the first.
+  // Does nothing if there are no problems. Otherwise throws one rp::Error with all of them, one per
+  // line. Its code is kUsage if any problem has that code, else the code of the first problem.
   void throw_if_any() const;
 
  private:

@@ -1,5 +1,5 @@
 // train/settings/setting_reader.h
-// Turns the texts of options into values.
+// Converts the texts of options to values.
 #pragma once
 
 #include <algorithm>
@@ -20,12 +20,12 @@
 
 namespace rp {
 
-// The words that an option takes, and what each means.
+// The words that an option accepts, with the value of each.
 template <typename Value>
 using Choices = std::initializer_list<std::pair<const char*, Value>>;
 
-// Reads values by the names of their options. An option that was not given leaves its value alone; so does one that is
-// wrong, which becomes a problem.
+// Reads values by the names of their options. An option that was not given leaves its value
+// unchanged. So does an invalid one, which is added to the problems.
 class SettingReader {
  public:
   // `is_simulated`: of a run on an emulated device.
@@ -61,7 +61,7 @@ class SettingReader {
     if (find(name) != nullptr) read_number(name, result.emplace(), least, most);
   }
 
-  // Above 0, at most `most`.
+  // Reads a number that is above 0 and at most `most`.
   void read_positive(const char* name, double& result, double most) {
     const std::size_t before = problems_.messages().size();
     double number = result;
@@ -74,7 +74,7 @@ class SettingReader {
     result = number;
   }
 
-  // "200" steps, "90s", "15m", "2h" or "never".
+  // Reads "200" (steps), "90s", "15m", "2h" or "never".
   void read_interval(const char* name, SaveInterval& result, std::int64_t most) {
     const OptionValue* value = find(name);
     if (value == nullptr) return;
@@ -148,13 +148,15 @@ class SettingReader {
     if (find(name) != nullptr) read_choice(name, result.emplace(), choices);
   }
 
-  // "--batch-size 3", "run.toml:4: batch-size 3", or the default in the same form.
+  // Returns a setting for a message: "--batch-size 3", "run.toml:4: batch-size 3", or the default
+  // value in the same form.
   [[nodiscard]] std::string told(const char* name, std::int64_t effective) const {
     const OptionValue* value = find(name);
     return cat(value == nullptr ? cat("--", name) : value->source, " ", effective);
   }
 
-  // A problem between several options: the file's, if all that were given stand there.
+  // Adds a problem between several options. It is the file's problem (kBadInput) if all of them
+  // that were given are in the file.
   void refuse_together(std::initializer_list<const char*> names, const std::string& message) {
     bool is_file = true;
     for (const char* name : names) {

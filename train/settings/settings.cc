@@ -44,10 +44,10 @@ void check_parts(const TrainSettings& s, SettingReader& reader) {
     for (const char* name :
          {"lora-rank", "lora-alpha", "lora-targets", "lora-experts", "rslora", "dora", "freeze", "train"}) {
       if (reader.find(name) == nullptr) continue;
-      reader.refuse_together(
-          {"adapter", name},
-          cat("--", name, name == std::string_view("lora-rank") ? cat(" ", s.parts.lora.rank) : "",
-              " beside --adapter ", s.parts.adapter.string(), ", which says that itself; leave it out"));
+      reader.refuse_together({"adapter", name},
+                             cat("--", name, name == std::string_view("lora-rank") ? cat(" ", s.parts.lora.rank) : "",
+                                 " cannot be combined with --adapter ", s.parts.adapter.string(),
+                                 ", which sets that itself; leave it out"));
     }
     return;
   }
@@ -106,7 +106,7 @@ void check_together(const TrainSettings& s, SettingReader& reader) {
                                           "rp-launch --device sim:rtx4090, say; else give the folder of a model"));
   }
   check_parts(s, reader);
-  if (!s.exported) check_evaluation(s, reader);  // what it takes from its checkpoint may be without the data
+  if (!s.exported) check_evaluation(s, reader);  // the settings of a checkpoint may be given without its data
   if (reader.find("epochs") != nullptr && reader.find("max-steps") != nullptr) {
     reader.refuse_together({"epochs", "max-steps"}, "--epochs and --max-steps both say how long the run is; give one");
   }
@@ -144,7 +144,7 @@ void add_saved_settings(const std::filesystem::path& checkpoint, const SavedSett
     const auto rank = saved.find("lora-rank");
     const bool has_pairs = rank != saved.end() && rank->second != "0";
     for (const auto& [name, text] : saved) {
-      // What an adapter's folder says is among the others.
+      // The values from an adapter's folder were saved as settings of their own.
       if (text.empty() || name == "adapter" || find_option(name) == nullptr ||
           (!has_pairs && is_setting_of_pairs(name)))
         continue;

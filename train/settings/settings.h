@@ -1,5 +1,5 @@
 // train/settings/settings.h
-// What a run of `train` was asked to do, checked.
+// Holds the checked settings of a run of `train`.
 #pragma once
 
 #include <cstdint>
@@ -17,31 +17,31 @@
 
 namespace rp {
 
-// When checkpoints are written while the run goes on. A signal writes one in any case, and unless it is off the last
-// step does.
+// The interval at which checkpoints are written during a run. A signal always causes a checkpoint,
+// and so does the last step unless the interval is "never".
 struct SaveInterval {
-  std::int64_t steps = 0;      // every so many steps; 0: by time
-  std::int64_t seconds = 900;  // after the last one; 0: never
+  std::int64_t steps = 0;      // steps from one checkpoint to the next; 0: by time
+  std::int64_t seconds = 900;  // time from one checkpoint to the next; 0: never
 
   [[nodiscard]] bool is_on() const { return steps > 0 || seconds > 0; }
-  // "200", "15m", "never": as --save-every has it.
+  // Returns the interval in the format of --save-every: "200", "15m", "never".
   [[nodiscard]] std::string text() const;
 };
 
-// Which model a run leaves behind.
+// The model that a run writes at its end.
 enum class FinalModel { kLast, kBest };
 
-// Numbers of which 0 or -1 says that they were not given are filled in by train/settings/defaults.h.
+// Numbers whose value 0 or -1 means "not given" are filled in by train/settings/defaults.h.
 struct TrainSettings {
   std::filesystem::path model;
   std::filesystem::path data;
   std::filesystem::path output;
   std::int64_t max_steps = 0;
-  double epochs = 0;                  // of which max_steps is made; 0: max_steps was given
-  std::int64_t batch_size = 0;        // sequences of a step; 0: not given
-  std::int64_t num_microbatches = 0;  // of a round; 0: not given
+  double epochs = 0;                  // max_steps is computed from it; 0: max_steps was given
+  std::int64_t batch_size = 0;        // sequences in a step; 0: not given
+  std::int64_t num_microbatches = 0;  // in a round; 0: not given
   std::int64_t sequence_length = 0;   // 0: not given
-  bool is_packed = true;              // several documents a sequence
+  bool is_packed = true;              // several documents in a sequence
   double learning_rate = 0;           // at its peak; 0: not given
   std::uint64_t seed = 1;
   std::int64_t rounds_per_step = 1;
@@ -49,32 +49,33 @@ struct TrainSettings {
   DType dtype = DType::kBFloat16;
   double max_grad_norm = 1.0;
   double weight_decay = 0;
-  bool decays_all = false;                            // norms, biases and other vectors, too
+  bool decays_all = false;                            // also norms, biases and other vectors
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  // of AdamW
   std::int64_t warmup_steps = -1;                     // -1: not given
   LearningRateSchedule schedule = LearningRateSchedule::kCosine;
   double min_learning_rate = 0;
-  std::int64_t decay_steps = -1;    // of warm-up, stable, decay; -1: not given
+  std::int64_t decay_steps = -1;    // steps in which the schedule kWarmupStableDecay falls; -1: not given
   std::filesystem::path eval_data;  // empty: none
-  double eval_share = 0;            // of the documents of `data`
+  double eval_share = 0;            // share of the documents of `data` that is held out for evaluation
   std::int64_t eval_every = 0;      // steps; 0: not given
   std::int64_t early_stop = 0;      // evaluations without a better loss; 0: never
   FinalModel final_model = FinalModel::kLast;
   std::int64_t log_every = 0;  // steps; 0: not given
   double z_loss = 0;
-  std::optional<double> router_aux_loss;  // unset: as config.json says
+  std::optional<double> router_aux_loss;  // unset: the value in config.json
   SaveInterval save_every{};
-  std::int64_t save_total_limit = 0;              // the newest checkpoints that are kept; 0: by default
-  std::optional<RecomputeGrain> recompute_grain;  // unset: by the device
+  std::int64_t save_total_limit = 0;              // number of newest checkpoints that are kept; 0: the default
+  std::optional<RecomputeGrain> recompute_grain;  // unset: chosen by the device
   TrainedParts parts{};
-  bool saves_merged = false;                    // beside the adapter, the model with it
+  bool saves_merged = false;                    // also write the model with the adapter in its weights
   std::optional<std::filesystem::path> resume;  // a checkpoint or an output directory
-  bool resumes_newest_whole = false;            // --resume auto: go on if there is something to go on from
+  bool resumes_newest_whole = false;            // --resume auto: resume if there is a checkpoint
   std::optional<std::filesystem::path>
-      exported;  // train nothing, write the model of this checkpoint or output directory
+      exported;  // train nothing; write the model of this checkpoint or output directory
 
   [[nodiscard]] bool is_resumed() const { return resume.has_value() || resumes_newest_whole; }
-  // The newest checkpoints that are kept; 0: all. Those of chosen steps are kept unless a limit is given.
+  // Returns the number of newest checkpoints that are kept; 0: all. Checkpoints every so many steps
+  // are all kept unless a limit is given.
   [[nodiscard]] std::int64_t num_kept_checkpoints() const {
     constexpr std::int64_t kByTime = 2;
     return save_total_limit > 0 || save_every.steps > 0 ? save_total_limit : kByTime;
@@ -89,7 +90,7 @@ struct TrainSettings {
             .max_steps = max_steps};
   }
   [[nodiscard]] std::int64_t sequences_of_round() const { return batch_size / rounds_per_step; }
-  // Of the largest one.
+  // Returns the number of sequences in the largest microbatch.
   [[nodiscard]] std::int64_t sequences_of_microbatch() const {
     return (sequences_of_round() + num_microbatches - 1) / num_microbatches;
   }
@@ -100,30 +101,31 @@ struct TrainCommand {
   enum class Action { kRun, kHelp, kVersion };
 
   Action action = Action::kRun;
-  TrainSettings settings;  // of kRun
+  TrainSettings settings;  // valid for kRun
 };
 
-// Gives the settings that a checkpoint was saved with, by option name. Throws rp::Error (kBadInput).
+// Returns the settings that a checkpoint was saved with, by option name. Throws rp::Error
+// (kBadInput).
 using SavedSettingsReader = std::function<std::map<std::string, std::string>(const std::filesystem::path& checkpoint)>;
 
-// `arguments`: all after the program's own name. Reads the configuration file that they name and, by `read_saved`, the
-// checkpoint of
-// --export, whose settings hold where the arguments name none. Throws
-// one rp::Error that tells of every problem, each with its option (or file and line), the value, the limit and what to
-// do: kBadInput if all of them lie in the configuration file, else kUsage. A run on an emulated device (`is_simulated`)
-// requires a model only, which may be a preset: what else it depends on has defaults.
+// Parses and checks the command line. `arguments`: all that follow the program's own name. Reads
+// the configuration file that they name and, by `read_saved`, the settings of the checkpoint of
+// --export, which apply where the arguments do not set a value. Throws one rp::Error that lists
+// every problem, each with its option (or file and line), its value, the limit and a remedy:
+// kBadInput if all problems are in these files, else kUsage. A run on an emulated device
+// (`is_simulated`) requires only a model, which may be a preset; its other settings have defaults.
 [[nodiscard]] TrainCommand parse_train_command(const std::vector<std::string>& arguments, bool is_simulated = false,
                                                const SavedSettingsReader& read_saved = {});
 
 // A setting in effect.
 struct SettingRow {
-  std::string name;   // of its option
-  std::string value;  // as the option takes it; "" for a default that has no such text
-  std::string shown;  // in the header of a run
+  std::string name;   // name of its option
+  std::string value;  // in the option's format; "" for a default that has no such text
+  std::string shown;  // as shown in the header of a run
 };
-// Whether a setting means nothing in a run without LoRA.
+// Returns whether a setting has no meaning in a run without LoRA.
 [[nodiscard]] bool is_setting_of_pairs(const std::string& name);
-// All of them, in the order of --help.
+// Returns all settings, in the order of --help.
 [[nodiscard]] std::vector<SettingRow> setting_rows(const TrainSettings& settings);
 
 }  // namespace rp

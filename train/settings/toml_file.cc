@@ -9,8 +9,9 @@
 #include "common/bad_input.h"
 #include "common/files/input_file.h"
 
-// toml++ 3.3 finds some malformed texts, as "[[[[", by assertions only; without them what it does next is undefined,
-// and with NDEBUG it even assumes that they hold. Here one that does not is an exception.
+// toml++ 3.3 detects some malformed texts, such as "[[[[", only by assertions. Without them its
+// behaviour is undefined, and with NDEBUG it even assumes that they hold. Here, a failed assertion
+// throws an exception.
 namespace rp {
 [[noreturn]] static void fail_toml_assertion(const char* condition) { throw std::logic_error(condition); }
 }  // namespace rp
@@ -24,10 +25,10 @@ namespace rp {
 namespace {
 
 constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 20;
-// toml++ calls itself for each part of a key when it takes its tables apart.
+// toml++ recurses once for each part of a key when it destroys its tables.
 constexpr std::ptrdiff_t kMaxDots = 2000;
 
-// Whether text is UTF-8 as TOML wants it: no overlong forms, no surrogates.
+// Returns whether the text is UTF-8 as TOML requires it: no overlong forms, no surrogates.
 bool is_utf8(std::string_view text) {
   constexpr std::array<std::uint32_t, 4> kLeast = {0, 0x80, 0x800, 0x10000};  // by number of bytes after the first
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -63,9 +64,10 @@ void check_lines(const std::filesystem::path& file, std::string_view text) {
   }
 }
 
-// toml++ 3.3 has no defined answer to a character that is not ASCII where none is expected
-// (is_non_ascii_horizontal_whitespace()). So it gets none: here each of their bytes is Zxx, in hexadecimal, and a Z,
-// which no number or word of TOML but dates has, is Z5a.
+// toml++ 3.3 has undefined behaviour for a non-ASCII character where none is expected
+// (is_non_ascii_horizontal_whitespace()). So it is given ASCII only: each byte of a non-ASCII
+// character is encoded as Zxx, in hexadecimal. A Z, which no number or word of TOML except dates
+// contains, is encoded as Z5a.
 constexpr char kEscape = 'Z';
 
 std::string as_ascii(std::string_view text) {
@@ -82,7 +84,7 @@ std::string as_ascii(std::string_view text) {
   return ascii;
 }
 
-// Also of a part of such a text, as a message may have it.
+// Decodes such a text, or a part of one in an error message.
 std::string from_ascii(std::string_view ascii) {
   std::string text;
   for (std::size_t i = 0; i < ascii.size(); ++i) {
@@ -121,7 +123,7 @@ std::vector<TomlEntry> read_toml_file(const std::filesystem::path& file) {
   } catch (const toml::parse_error& error) {
     throw Error(ExitCode::kBadInput,
                 cat(file.string(), ":", error.source().begin.line, ": ", from_ascii(error.description())));
-  } catch (const std::logic_error&) {  // an assertion
+  } catch (const std::logic_error&) {  // a failed assertion
     throw bad_input(file, "is no TOML; its lines are as `batch-size = 8`");
   }
   std::ranges::stable_sort(entries, {}, &TomlEntry::line);

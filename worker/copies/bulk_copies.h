@@ -1,9 +1,12 @@
 // worker/copies/bulk_copies.h
-// Copies weights or gradients so that they give way to inputs and outputs on the same link: in pieces, of which so many
-// are under way at once that the link stays busy, and no more, since what is enqueued meanwhile waits for these
+// Copies weights or gradients in pieces, so that inputs and outputs on the same link can pass them.
+//
+// A limited number of pieces is in flight at a time: enough to keep the link busy, but no more,
+// because an input or output that is enqueued meanwhile waits for all of them
 // (worker/copies/bulk_window.h, docs/design/transfers.md).
 //
-// Owned by the worker; used by one thread. The stream must outlive it, and be drained before it ends.
+// Owned by the worker; used by one thread. The stream must outlive it, and must be drained before
+// it is destroyed.
 #pragma once
 
 #include <cstddef>
@@ -20,13 +23,14 @@ class BulkCopies {
  public:
   using Clock = std::int64_t (*)();
 
-  // Without `yields` a copy goes as a whole. `clock`: in ns.
+  // Copies in one piece if `yields` is false. `clock` returns ns.
   BulkCopies(Stream& stream, bool yields, Clock clock = &now_ns) : stream_(stream), yields_(yields), clock_(clock) {}
 
-  // Enqueues a copy; returns when its last piece is enqueued. Before a piece that has to wait, calls `wait` with a
-  // function that waits (WaitLimits -> WaitResult); false, with the rest not copied, if that returns false. Has each
-  // piece enqueued by `enqueue_piece`, which gets its bytes and a function that does it. REQUIRES: no copy has returned
-  // false.
+  // Enqueues a copy, and returns when its last piece is enqueued. Before a piece that has to wait,
+  // calls `wait` with a function that waits (WaitLimits -> WaitResult). If `wait` returns false,
+  // copy() returns false with the rest not copied. Each piece is enqueued by `enqueue_piece`, which
+  // gets the number of bytes and a function that enqueues the piece. REQUIRES: no earlier copy
+  // returned false.
   struct EnqueuePiece {
     void operator()(std::uint64_t, auto enqueue) const { enqueue(); }
   };
@@ -49,10 +53,10 @@ class BulkCopies {
     return true;
   }
 
-  // At most twice as many bytes are under way.
+  // The length of a long copy's pieces. At most twice as many bytes are in flight.
   [[nodiscard]] std::uint64_t piece_bytes() const { return window_.piece_bytes(); }
 
-  // Wakes the thread that waits for a piece, so that it looks at its `stop`.
+  // Wakes the thread that waits for a piece, so that it checks its `stop` flag.
   void wake() const { done_.wake(); }
 
  private:
@@ -74,7 +78,7 @@ class BulkCopies {
   const Clock clock_;
   BulkWindow window_;
   std::uint64_t enqueued_ = 0;  // pieces
-  SequenceWord done_{};         // writer: the stream. Pieces that are copied
+  SequenceWord done_{};         // writer: the stream. Number of pieces that are copied
 };
 
 }  // namespace rp

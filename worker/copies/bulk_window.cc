@@ -20,13 +20,15 @@ void BulkWindow::begin_copy(std::uint64_t bytes) {
   has_begun_ = false;
 }
 
-// Behind a piece of the same copy the stream waits for nothing else, which would not be the host's time.
+// Only a piece that follows another piece of the same copy is measured. Before the first piece, the
+// stream may wait for something else, and that time would be counted as the host's.
 bool BulkWindow::measures_next() const {
   return measured_ == 0 && num_enqueued_ >= next_measured_ && has_begun_ &&
          left_bytes_ >= (measures_long_ ? piece_bytes_ : piece_bytes_ / 2);
 }
 
-// As much as may be under way, or little: of the line between both.
+// Alternately the largest number of bytes that may be in flight and a small number. The line
+// through both is the estimate.
 std::uint64_t BulkWindow::measured_bytes() const {
   return std::min(left_bytes_, measures_long_ ? 2 * piece_bytes_ : piece_bytes_ / 2);
 }
@@ -59,7 +61,8 @@ void BulkWindow::enqueue_next(std::int64_t now_ns) {
   enqueued_ns_ = now_ns;
 }
 
-// A piece that was done before the thread looked, as where copies are done by whoever enqueues them, says nothing.
+// A piece that was done before the thread looked is no sample. This is always the case where the
+// enqueueing thread does the copy itself.
 void BulkWindow::see_done(std::uint64_t num_done, bool was_awaited, std::int64_t now_ns) {
   num_done_ = std::max(num_done_, num_done);
   if (measured_ == 0 || num_done < measured_) return;

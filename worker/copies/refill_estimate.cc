@@ -20,7 +20,8 @@ double RefillEstimate::deviations(const Line& line) const {
   return sum_ns;
 }
 
-// A line of least absolute deviations goes through two of its samples.
+// Some line with the least absolute deviations goes through two of the samples, so it is enough to
+// try all pairs.
 std::optional<RefillEstimate::Line> RefillEstimate::fit() const {
   std::optional<Line> best;
   for (const Sample& shorter : samples()) {
@@ -37,7 +38,7 @@ std::optional<RefillEstimate::Line> RefillEstimate::fit() const {
 std::optional<std::uint64_t> RefillEstimate::refill_bytes(std::uint64_t limit) const {
   const std::optional<Line> line = num_added_ < kMinSamples ? std::nullopt : fit();
   if (!line) return std::nullopt;
-  if (line->ns_per_byte <= 0) return limit;  // the refill is all that is seen of so fast a link
+  if (line->ns_per_byte <= 0) return limit;  // the link is so fast that only the refill is visible
   return static_cast<std::uint64_t>(std::clamp(line->refill_ns / line->ns_per_byte, 0.0, static_cast<double>(limit)));
 }
 

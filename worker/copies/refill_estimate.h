@@ -1,10 +1,13 @@
 // worker/copies/refill_estimate.h
-// Estimates how fast a link is, and how long the host takes to refill it, from copies that had the link to themselves.
+// Estimates how fast a link is, and how long the host takes to refill it, from copies that had the
+// link to themselves.
 //
-// The host sees such a copy done after a refill and the link's time for its bytes, whatever happens in which thread:
-// over copies of different lengths that is a line, whose slope is the link's time for a byte and whose beginning is the
-// refill. Of all lines the one with the least absolute deviations is taken: where less than half of the short and of
-// the long copies were held up, by other copies on the link or by a host that was late, it is that of the others.
+// The host sees such a copy done after a refill plus the link's time for its bytes, whichever
+// thread does what. Plotted over the length this is a line: its slope is the link's time for a
+// byte, and its intercept is the refill. The estimate is the line with the least absolute
+// deviations. Some copies take longer because of other copies on the link or a host that was late.
+// As long as these are fewer than half of the short copies and fewer than half of the long ones,
+// they do not change the line.
 //
 // Pure arithmetic, without memory of its own.
 #pragma once
@@ -19,15 +22,17 @@ namespace rp {
 
 class RefillEstimate {
  public:
-  static constexpr std::size_t kNumSamples = 12;  // the last ones count
-  static constexpr std::size_t kMinSamples = 4;   // fewer say nothing
+  static constexpr std::size_t kNumSamples = 12;  // only the last ones count
+  static constexpr std::size_t kMinSamples = 4;   // fewer give no estimate
 
-  // A copy of so many bytes, from before it was enqueued until it was seen done.
+  // Adds a copy of this length. `ns` is the time from just before it was enqueued until it was seen
+  // done.
   void add(std::uint64_t bytes, std::int64_t ns);
   [[nodiscard]] std::uint64_t num_added() const { return num_added_; }
 
-  // What the link carries in the time of a refill, at most `limit`. Nothing before there are enough samples, some at
-  // least 1.5 times as long as others.
+  // Returns the number of bytes that the link transfers in the time of a refill, at most `limit`.
+  // Returns nothing until there are enough samples, some of which are at least 1.5 times as long as
+  // others.
   [[nodiscard]] std::optional<std::uint64_t> refill_bytes(std::uint64_t limit) const;
 
  private:

@@ -11,7 +11,7 @@ namespace {
 
 CopyTimes later(const CopyTimes& a, const CopyTimes& b) { return a.end_ns >= b.end_ns ? a : b; }
 
-// The first layer that a backward computes again before it has its gradient.
+// The first layer that a backward stage recomputes before it has its gradient.
 int first_recomputed(const Command& command) {
   return command.has(Command::kGrainLayer) ? command.end_layer - 1 : command.first_layer;
 }
@@ -25,7 +25,9 @@ std::uint64_t max_output_bytes(const std::vector<EmulatedLayer>& layers) {
 }  // namespace
 
 ComputeSpan ComputeClock::run(std::int64_t length_ns, const CopyTimes& needs, std::int64_t now_ns) {
-  // What needs no upload could be launched while the last one ran; what does, when the upload was known to come.
+  // A computation that waits for no upload could be launched while the previous one ran, so the
+  // host may be late by that computation's length. A computation that waits for an upload is
+  // launched when the host knows that the upload will come.
   const bool had_to_wait = needs.end_ns > end_ns_;
   const std::int64_t free_ns = end_ns_;
   const std::int64_t ready_ns = std::max(free_ns, needs.end_ns);
@@ -87,7 +89,7 @@ void EmulatedStageExecutor::recompute(const StageTask& task, int microbatch, con
   std::int64_t length_ns = 0;
   for (int i = first_recomputed(command); i < command.end_layer; ++i) length_ns += layer(command, i).forward_ns;
   const CopyTimes known{.enqueued_ns = inputs.others_known_ns, .end_ns = inputs.others_known_ns};
-  // The gradient may come meanwhile.
+  // The gradient may still be on its way.
   compute(task, microbatch, true, length_ns, with_inputs(later(task_needs_, known), inputs));
 }
 
@@ -97,7 +99,7 @@ void EmulatedStageExecutor::run(const StageTask& task, int microbatch, const Mic
   const bool goes_back = command.phase != Phase::kForward;
   std::int64_t length_ns = 0;
   for (int i = command.first_layer; i < command.end_layer; ++i) {
-    // By layer, a backward computes the others again when it comes to them.
+    // With the grain of a layer, a backward stage recomputes each other layer when it comes to it.
     if (command.phase != Phase::kBackward || i < first_recomputed(command)) length_ns += layer(command, i).forward_ns;
     if (goes_back) length_ns += layer(command, i).backward_ns;
   }
@@ -122,7 +124,7 @@ void EmulatedStageExecutor::run(const StageTask& task, int microbatch, const Mic
 void EmulatedStageExecutor::add_output(MicrobatchOutputs& outputs, const Command& command, BlockKind kind,
                                        int boundary) const {
   OutputBlock block{.kind = kind, .index = boundary, .tensors = {}, .owner = {}};
-  // Nobody knows what the model's inputs have as a gradient.
+  // No layer describes the model's inputs, so their gradient has no tensors.
   if (boundary > 0) block.tensors.push_back({.desc = layer(command, boundary - 1).output, .data = outputs_.data()});
   outputs.blocks.push_back(std::move(block));
 }

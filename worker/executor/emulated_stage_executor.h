@@ -1,11 +1,13 @@
 // worker/executor/emulated_stage_executor.h
-// Runs stages in emulated time on a EmulatedDevice: it describes their outputs, takes the time of their layers, and
-// touches no data.
+// Runs stages in emulated time on an EmulatedDevice: it describes their outputs, waits for the time
+// of their layers, and touches no data.
 //
-// Compute is one engine. A microbatch begins when the one before ended and its weights and inputs were there, in the
-// model's time, and run() returns when it ended. A GPU has work queued: a microbatch that needs an upload which is
-// under way is launched behind it, and one whose inputs are there is launched while the one before runs. So a delay of
-// the host counts where it asks for a computation later than that (docs/design/emulated-device.md).
+// Computing is done by one engine. In the time of the model, a microbatch begins when the previous
+// one has ended and its weights and inputs are on the device; run() returns when it has ended. A
+// GPU has work queued: a microbatch that needs an upload which is in progress is launched behind
+// that upload, and one whose inputs are there is launched while the previous one runs. So a delay
+// of the host counts only if it requests a computation later than that
+// (docs/design/emulated-device.md).
 #pragma once
 
 #include <cstdint>
@@ -18,44 +20,47 @@
 
 namespace rp {
 
-// A layer for one microbatch.
+// The times and the output of a layer for one microbatch.
 struct EmulatedLayer {
-  std::int64_t forward_ns = 0;  // of a recompute, too
+  std::int64_t forward_ns = 0;  // also that of a recompute
   std::int64_t backward_ns = 0;
-  TensorDesc output;  // and its gradient
+  TensorDesc output;  // also describes the output's gradient
 };
 
-// When a computation could have begun, and when it ran.
+// The time at which a computation could have begun, and the time during which it ran.
 struct ComputeSpan {
-  std::int64_t free_ns = 0;   // the one before had ended
-  std::int64_t needs_ns = 0;  // what it needs was there
+  std::int64_t free_ns = 0;   // when the previous computation had ended
+  std::int64_t needs_ns = 0;  // when everything that it needs was on the device
   std::int64_t start_ns = 0;
   std::int64_t end_ns = 0;
 };
 
-// When computations run, in the time of a clock that the caller reads.
+// Computes when computations run, in the time of a clock that the caller reads.
 class ComputeClock {
  public:
-  // A computation of `length_ns` that needs what `needs` says. `now_ns`: when the host asks for it.
+  // Adds a computation of `length_ns` that needs the copies in `needs`. `now_ns` is when the host
+  // requests it.
   ComputeSpan run(std::int64_t length_ns, const CopyTimes& needs, std::int64_t now_ns);
 
-  // Of the last one.
+  // The end of the last computation.
   [[nodiscard]] std::int64_t end_ns() const { return end_ns_; }
-  // Since the last call.
+  // Returns the times since the last call.
   [[nodiscard]] ComputeTimes take_times();
 
  private:
   std::int64_t end_ns_ = 0;
-  std::int64_t length_ns_ = 0;  // of the last one
+  std::int64_t length_ns_ = 0;  // of the last computation
   ComputeTimes times_;
 };
 
 class EmulatedStageExecutor : public StageExecutor {
  public:
-  // Told of each microbatch: of a backward stage's recompute, and of all else.
+  // Called for each computation of a microbatch: for the recompute of a backward stage, and for
+  // everything else.
   using Observer = std::function<void(const StageTask&, int microbatch, bool is_recompute, const ComputeSpan&)>;
 
-  // `layers`: by the catalogue's number. Device and catalogue must outlive it.
+  // `layers` is indexed by the catalogue's layer number. Device and catalogue must outlive the
+  // executor.
   EmulatedStageExecutor(std::vector<EmulatedLayer> layers, EmulatedDevice& device, const Catalogue& catalogue,
                         Observer observer = {});
 
@@ -68,7 +73,7 @@ class EmulatedStageExecutor : public StageExecutor {
   [[nodiscard]] const EmulatedLayer& layer(const Command& command, int number) const {
     return layers_[static_cast<std::size_t>(static_cast<int>(command.layer_base) + number)];
   }
-  // The later of `needs` and the last copy of a block.
+  // Both return the later one of `needs` and the last copy of a block or of several blocks.
   [[nodiscard]] CopyTimes with_block(const CopyTimes& needs, const InputBlock& block);
   [[nodiscard]] CopyTimes with_inputs(const CopyTimes& needs, const MicrobatchInputs& inputs);
   void add_output(MicrobatchOutputs& outputs, const Command& command, BlockKind kind, int boundary) const;
@@ -80,10 +85,10 @@ class EmulatedStageExecutor : public StageExecutor {
   EmulatedDevice& device_;
   const Catalogue& catalogue_;
   const Observer observer_;
-  DeviceMemory outputs_;  // where outputs would be
-  CopyTimes task_needs_;  // weights, and the gradient buffer's last download
+  DeviceMemory outputs_;  // the addresses of the outputs
+  CopyTimes task_needs_;  // of the weights, and of the gradient buffer's last download
   ComputeClock clock_;
-  bool is_on_time_ = false;  // its thread wakes when it must
+  bool is_on_time_ = false;  // true once wake_this_thread_on_time() was called in its thread
 };
 
 }  // namespace rp

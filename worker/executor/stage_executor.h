@@ -1,11 +1,13 @@
 // worker/executor/stage_executor.h
-// What runs the layers of a stage: the device's second face. LibTorch's is in pipeline/; tests have one of their own.
+// Defines the interface through which a worker runs the layers of a stage. pipeline/torch_worker
+// implements it with LibTorch, emulated_stage_executor.h in emulated time, and tests have their own
+// implementations.
 //
-// Owned by the worker; all calls but collect() come from its compute thread. Memory that it is given belongs to the
-// worker.
+// Owned by the worker. All calls except collect() come from the worker's compute thread. Memory
+// that is passed to an executor belongs to the worker.
 //
-// On a device with streams of its own, run() and end() return when what they do is enqueued on the compute stream;
-// memory that they are given is valid in that stream's order.
+// On a device that has streams of its own, run() and end() return when their work is enqueued on
+// the compute stream. Memory that is passed to them is valid in that stream's order.
 #pragma once
 
 #include <cstddef>
@@ -24,25 +26,26 @@
 
 namespace rp {
 
-// Device memory of one use of a weight group in a stage.
+// The device memory of one use of a weight group in a stage.
 struct UseMemory {
   std::uint32_t use = 0;
   const std::byte* weights = nullptr;  // the group's working copy
-  float* accumulator = nullptr;        // fp32 gradient over the microbatches; null in a forward stage and where frozen
-  std::byte* gradient = nullptr;       // the rounded gradient for the download; likewise
+  float* accumulator = nullptr;        // fp32 sum over the microbatches; null in forward stages and for frozen groups
+  std::byte* gradient = nullptr;       // the rounded gradient, which is downloaded; null where accumulator is
 };
 
-// A task with its memory. `uses` is sorted by (layer, use).
+// A task and its memory. `uses` is sorted by (layer, use).
 struct StageTask {
   const Command* command = nullptr;
   std::span<const UseMemory> uses;
-  double loss_scale = 1;  // what the gradients inside the pipeline are multiplied by
-  // On now_ns()'s clock: since when nothing but uploads kept the weights back, and when the last upload was enqueued.
+  double loss_scale = 1;  // factor by which gradients inside the pipeline are multiplied
+  // On the clock of now_ns(): the time from which on only uploads kept the weights from being on
+  // the device, and the time when the last upload was enqueued.
   std::int64_t weights_known_ns = 0;
   std::int64_t weights_enqueued_ns = 0;
 };
 
-// A block from the host store in device memory.
+// A block of the host store, copied to device memory.
 struct InputBlock {
   BlockKind kind = BlockKind::kActivation;
   int index = 0;  // boundary or layer of the pipeline
@@ -50,18 +53,19 @@ struct InputBlock {
   std::vector<std::byte> structure;
 };
 
-// Inputs of one microbatch, valid during recompute() and run(): what input_rows() of its command names, as far as it
-// exists.
+// Inputs of one microbatch, valid during recompute() and run(). They are the blocks that
+// input_rows() of the command names, if they exist.
 struct MicrobatchInputs {
-  std::vector<InputBlock> blocks;  // all but the gradient
-  // Of a backward stage's output. Apart from the others: it may arrive while recompute() reads those.
+  std::vector<InputBlock> blocks;  // all inputs except the gradient
+  // The gradient of a backward stage's output. It is separate because it may arrive while
+  // recompute() reads the others.
   std::optional<InputBlock> gradient;
-  // When the host had enqueued the last upload of it, on now_ns()'s clock: of the others (backward stages only), and of
-  // all.
+  // On the clock of now_ns(): when the host had enqueued the last upload of the other inputs
+  // (backward stages only), and of all inputs.
   std::int64_t others_known_ns = 0;
   std::int64_t known_ns = 0;
 
-  // Null if there is none.
+  // Returns null if there is no such block.
   [[nodiscard]] const InputBlock* find(BlockKind kind, int index) const {
     if (kind == BlockKind::kGradient) return gradient && gradient->index == index ? &*gradient : nullptr;
     for (const InputBlock& block : blocks) {
@@ -69,7 +73,7 @@ struct MicrobatchInputs {
     }
     return nullptr;
   }
-  // REQUIRES: it is there.
+  // REQUIRES: find(kind, index) is not null.
   [[nodiscard]] const std::vector<TensorView>& tensors(BlockKind kind, int index) const {
     const InputBlock* block = find(kind, index);
     RP_ASSERT(block != nullptr);
@@ -77,7 +81,8 @@ struct MicrobatchInputs {
   }
 };
 
-// A block that goes back to the host store: the tensors, and what keeps them alive until the copy is done.
+// A block that is copied to the host store, and the owner that keeps its tensors alive until the
+// copy is done.
 struct OutputBlock {
   BlockKind kind = BlockKind::kActivation;
   int index = 0;  // boundary or layer of the pipeline
@@ -87,10 +92,10 @@ struct OutputBlock {
 
 struct MicrobatchOutputs {
   std::vector<OutputBlock> blocks;
-  LossRecord losses;  // fused only
+  LossRecord losses;  // fused stages only
 };
 
-// When a microbatch was computed, or recomputed, on now_ns()'s clock.
+// The time during which a microbatch was computed or recomputed, on the clock of now_ns().
 struct MicrobatchTime {
   int microbatch = 0;
   bool is_recompute = false;
@@ -98,20 +103,21 @@ struct MicrobatchTime {
   std::int64_t end_ns = 0;
 };
 
-// What a task gives besides its blocks, by use (as in StageTask::uses), by layer of the stage and by microbatch.
+// The results of a task other than its blocks: by use (as in StageTask::uses), by layer of the
+// stage, or by microbatch.
 struct TaskTotals {
   std::vector<double> square_sums;  // of the rounded gradients; 0 for uses without one
   std::vector<LayerTime> layer_times;
   std::vector<LayerMemory> layer_memory;  // empty where it is not measured
   std::uint64_t resident_bytes = 0;       // tensors on the device before the task
-  std::vector<LossRecord> losses;         // fused only; those that run() gave
+  std::vector<LossRecord> losses;         // fused stages only; those that run() returned
   ComputeTimes compute{};
-  std::vector<MicrobatchTime> times;  // in their order, as the host saw them
-  std::size_t results = 0;            // the executor's own, from end() to collect()
+  std::vector<MicrobatchTime> times;  // in order of time, as the host saw them
+  std::size_t results = 0;            // private to the executor, from end() to collect()
 };
 
-// An exception of the user's, with the layer of the pipeline that threw it, or FailureRecord::kLoss; or memory that the
-// layer lacked (kNoResource).
+// An exception of the user's code, with the layer of the pipeline that threw it, or
+// FailureRecord::kLoss. Also reports memory that the layer lacked (kNoResource).
 class LayerFailure : public std::runtime_error {
  public:
   LayerFailure(std::int64_t layer, const std::string& message, ExitCode code = ExitCode::kUserError)
@@ -128,42 +134,45 @@ class StageExecutor {
  public:
   virtual ~StageExecutor() = default;
 
-  // Before all other calls: uses each kernel and library once that the tasks will use, because a GPU loads them at
-  // their first use, which must not happen while streams wait for other processes. Takes memory of `device`, the
-  // worker's, and gives it back. False: it does nothing.
+  // Called before all other methods. Uses every kernel and library that the tasks will use once,
+  // because a GPU loads them at their first use, and this must not happen while streams wait for
+  // other processes. Takes memory of `device`, the worker's device, and returns it. Returns false
+  // if there is nothing to do.
   [[nodiscard]] virtual bool warm_up(Device& device) {
     (void)device;
     return false;
   }
 
-  // Makes the accumulators of the next task zero, while its weights may still be on their way.
+  // Sets the accumulators of the next task to zero. Its weights may still be on their way.
   virtual void clear(std::span<const UseMemory> uses) { (void)uses; }
 
-  // Binds the weights of the stage. The memory stays the task's until end() returned.
+  // Binds the weights of the stage. The memory belongs to the task until end() has returned.
   virtual void begin(const StageTask& task) = 0;
 
-  // Backward stages, before run() of the same microbatch: does what needs no gradient, which may not be there yet.
-  // Throws as run().
+  // Called for backward stages, before run() of the same microbatch. Does everything that needs no
+  // gradient, because the gradient may not have arrived yet. Throws the same exceptions as run().
   virtual void recompute(const StageTask& task, int microbatch, const MicrobatchInputs& inputs) {
     (void)task, (void)microbatch, (void)inputs;
   }
 
-  // Runs one microbatch, 0..M-1 in order: forward; forward, loss and backward (fused); or backward after recompute().
-  // The blocks that it gives are those that docs/design/rounds.md names for the command. Gradients are added to the
-  // accumulators (the first microbatch sets them). Throws LayerFailure, or anything else, which then has no layer.
+  // Runs one microbatch, 0..M-1 in order: forward; or forward, loss and backward (fused); or
+  // backward after recompute(). Returns the blocks that docs/design/rounds.md names for the
+  // command. Gradients are added to the accumulators; the first microbatch sets them. Throws
+  // LayerFailure, or any other exception, which is then reported without a layer.
   virtual void run(const StageTask& task, int microbatch, const MicrobatchInputs& inputs,
                    MicrobatchOutputs& outputs) = 0;
 
-  // Rounds the accumulators into the gradients. Fills in all of the totals but the losses.
+  // Rounds the accumulators into the gradients. Fills in all of the totals except the losses.
   virtual void end(const StageTask& task, TaskTotals& totals) = 0;
 
-  // Executors whose device computes later than it is told to: enqueues the copy of what the device finds out of the
-  // task on the stream of outputs' downloads, which comes after all of the task's computation by now. Called after
-  // end(), with its totals.
+  // Implemented by executors whose device runs asynchronously. Enqueues the copy of the results
+  // that the device computed for the task on the output download stream, which already waits for
+  // all of the task's computation. Called after end(), with the same totals.
   virtual void download(const TaskTotals& totals) { (void)totals; }
 
-  // Likewise: fills in what was copied so, in totals that end() was given. Called once per task, in their order, when
-  // the device has done all of the task, in a thread of a stream's: it must neither wait nor enqueue.
+  // Implemented by the same executors. Fills in the downloaded results in totals that end() got.
+  // Called once per task, in the order of the tasks, when the device has finished the task. It is
+  // called in a thread of a stream, so it must neither wait nor enqueue.
   virtual void collect(TaskTotals& totals) { (void)totals; }
 };
 

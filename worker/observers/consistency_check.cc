@@ -36,7 +36,8 @@ std::string row_text(const BlockRow& row) {
 
 }  // namespace
 
-// What comes back of one upload. Lives until its last operation.
+// Compares the bytes of one upload that are copied back. It is deleted by its last operation on the
+// stream.
 class ConsistencyCheck::ReadBack {
  public:
   ReadBack(const ConsistencyCheck& check, std::span<const std::byte> piece, std::uint64_t bytes,
@@ -164,7 +165,7 @@ void ConsistencyCheck::before_input(const Command& command, const Input& input) 
     throw violation_of(ProtocolRule::kDataBeforeEvent,
                        cat(input_text(command, input), ", has a place and no data yet"));
   }
-  // The whole block, before anything in it is believed.
+  // The whole block is verified before any of its contents are used.
   const std::uint64_t found = DataChecksum::of({store_.block_data(place), place.bytes});
   if (found == wanted) return;
   throw violation_of(ProtocolRule::kBlocksStay, cat(input_text(command, input), ", was written with checksum ", wanted,

@@ -1,10 +1,14 @@
 // worker/observers/consistency_check.h
-// What a worker verifies in a run with --check-consistency: that commands, weights and inputs are what the protocol
-// says they are (docs/design/consistency-checker.md). Without the option its methods do nothing.
+// Verifies in a run with --check-consistency that commands, weights and inputs are what the
+// protocol promises (docs/design/consistency-checker.md). Without the option its methods do
+// nothing.
 //
-// What an upload has copied is copied back and compared, in stream order, so that it is verified whatever the device.
-// What is found wrong is told by `fail`, in the thread that found it, possibly a stream's. Owned by the Worker; each
-// method is one thread's. Store and Device must outlive it; the upload streams must be drained before it is destroyed.
+// After an upload, the copied bytes are copied back and compared, in the order of the stream, so
+// the check works on every device. Violations that are found in this way are reported through
+// `fail`, in the thread that finds them, which may belong to a stream.
+//
+// Owned by the Worker; each method is called by one thread only. Store and Device must outlive it;
+// the upload streams must be drained before it is destroyed.
 #pragma once
 
 #include <array>
@@ -25,25 +29,28 @@ class ConsistencyCheck {
  public:
   ConsistencyCheck(Store& store, int worker, std::function<void(std::exception_ptr)> fail);
 
-  // WeightUploader: a command was taken. Throws rp::Error if it is not of the worker's epoch, or not behind the one
-  // before.
+  // Called by the weight uploader for each command that it takes. Throws rp::Error if the command
+  // is not of the worker's epoch, or does not come after the previous one.
   void command(const Command& command);
 
-  // WeightUploader, before and after it enqueues the upload of a weight group, as a use of the task's: the working copy
-  // has the version (throws rp::Error if not); `memory` has its bytes, and it still has the version.
+  // Called by the weight uploader before and after it enqueues the upload of a weight group for a
+  // use of the task. The first verifies that the working copy has the version, and throws rp::Error
+  // if not. The second verifies that `memory` gets the copy's bytes, and that the copy still has
+  // the version then.
   void before_weights(const Command& command, std::uint32_t use, std::uint64_t version) const;
   void after_weights(Stream& stream, const Command& command, std::uint32_t use, std::uint64_t version,
                      const std::byte* memory);
 
-  // InputUploader: where a block lies that the task reads, and what it is in its own round's table.
+  // A block that the task reads: its place in the table of the round that made it.
   struct Input {
     const RoundTable* table = nullptr;
     BlockRow row;
     int microbatch = 0;
   };
-  // InputUploader, before and after it enqueues the upload of a block: it was made by an earlier slot and has the
-  // checksum that its maker gave it (throws rp::Error if not); `memory`, the end of it on the device, has these bytes
-  // too.
+  // Called by the input uploader before and after it enqueues the upload of a block. The first
+  // verifies that an earlier slot made the block and that it has the checksum that its maker wrote,
+  // and throws rp::Error if not. The second verifies that `memory`, the data of the block on the
+  // device, gets the same bytes.
   void before_input(const Command& command, const Input& input);
   void after_input(Stream& stream, const Command& command, const Input& input, std::span<const std::byte> memory);
 
@@ -60,13 +67,13 @@ class ConsistencyCheck {
   const int worker_;
   const bool is_on_;
   const std::function<void(std::exception_ptr)> fail_;
-  std::uint64_t next_slot_ = 0;           // weight uploader's: the least that may come
-  std::vector<std::byte> weights_piece_;  // parts of an upload that come back; the upload streams'
+  std::uint64_t next_slot_ = 0;           // used by the weight uploader: the lowest slot that may come
+  std::vector<std::byte> weights_piece_;  // the piece of an upload that is copied back; used by the upload streams
   std::vector<std::byte> input_piece_;
 };
 
-// Once `stream` has done what is enqueued, `checksum` is that of the bytes in the store. REQUIRES: both live until
-// then.
+// Enqueues an operation on `stream` that sets `checksum` to the checksum of `bytes`, which are in
+// the store. REQUIRES: both are valid until it is executed.
 void enqueue_checksum(Stream& stream, std::span<const std::byte> bytes, std::uint64_t& checksum);
 
 }  // namespace rp

@@ -9,8 +9,9 @@ CopyTrace::CopyTrace(Stream& stream, TraceJournal& journal, TraceTrack& track)
   for (Copy& copy : copies_) copy.owner = this;
 }
 
-// SYNC: acquire; pairs with the release in ended(): what is there was read. A place may still be used by a thread that
-// sleeps between begin() and end(), however many copies others have made since: the next one is tried then.
+// SYNC: acquire; pairs with the release in ended(), after which the contents of the place are no
+// longer read. A place may still be used by a thread that sleeps between begin() and end() while
+// others have recorded many copies; then the next place is tried.
 CopyTrace::Copy* CopyTrace::begin() {
   for (std::size_t tried = 0; tried < kMaxCopies; ++tried) {
     Copy& copy = copies_[num_tried_.fetch_add(1, std::memory_order_relaxed) % kMaxCopies];

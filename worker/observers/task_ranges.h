@@ -1,7 +1,8 @@
 // worker/observers/task_ranges.h
-// A profiler's ranges around what a worker's stage runner does: the task, in it each microbatch, in that each layer.
+// Opens a profiler's ranges around the work of a worker's stage runner: one for the task, within it
+// one for each microbatch, and within that one for each layer.
 //
-// Used by the stage runner's thread. Without a profiler nothing happens, and no text is made.
+// Used by the stage runner's thread. Without a profiler it does nothing and builds no text.
 #pragma once
 
 #include <string>
@@ -13,12 +14,12 @@ namespace rp {
 
 class TaskRanges {
  public:
-  // nullptr: there is no profiler. It must outlive this.
+  // `profiler` may be null: there is none. It must outlive this object.
   explicit TaskRanges(ProfilerRanges* profiler = nullptr) : profiler_(profiler) {}
   TaskRanges(const TaskRanges&) = delete;
   TaskRanges& operator=(const TaskRanges&) = delete;
 
-  // A range as long as it lives; what is still open in it ends with it.
+  // Keeps a range open as long as it lives. Ranges that are still open within it end with it.
   class Scope {
    public:
     ~Scope() { ranges_.close(depth_); }
@@ -29,15 +30,15 @@ class TaskRanges {
     friend class TaskRanges;
     Scope(TaskRanges& ranges, int depth) : ranges_(ranges), depth_(depth) {}
     TaskRanges& ranges_;
-    const int depth_;  // before it
+    const int depth_;  // number of ranges that were open before it
   };
 
   // "forward of layers 0-3, pipeline 0, round 7, step 4".
   [[nodiscard]] Scope task(const Command& command);
   // "microbatch 2", "recompute of microbatch 2".
   [[nodiscard]] Scope microbatch(int number, bool is_recompute);
-  // "layer 5", or "loss" for a number below 0: until the next layer or the end of the microbatch. REQUIRES: within a
-  // microbatch.
+  // "layer 5", or "loss" if `number` is negative. The range ends at the next layer or at the end of
+  // the microbatch. REQUIRES: a microbatch is open.
   void layer(int number);
 
  private:

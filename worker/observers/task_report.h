@@ -1,8 +1,9 @@
 // worker/observers/task_report.h
-// What a worker says of itself on the fault board: the task that it computes, and a wait record for each thread.
+// Publishes the state of a worker on the fault board: the task that it computes, and a wait record
+// for each of its threads.
 //
-// Owned by the Worker, as the trace that the waits go to once they are over; task() and idle() are its stage runner's.
-// Without a board all does nothing.
+// Owned by the Worker, like the trace that records the waits once they are over. task() and idle()
+// are called by the stage runner. Without a board the methods do nothing.
 #pragma once
 
 #include <optional>
@@ -17,7 +18,7 @@ class TaskReport {
  public:
   TaskReport(std::optional<FaultBoardEntry> board, WorkerTrace& trace) : board_(board), trace_(trace) {}
 
-  // The stage runner is at this microbatch, or, with -1, before the first one.
+  // The stage runner computes this microbatch, or is before the first one if `microbatch` is -1.
   void task(const Command& command, int microbatch);
   void idle();
   [[nodiscard]] WaitRecord waits(WorkerThread thread) {

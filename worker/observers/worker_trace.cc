@@ -76,7 +76,7 @@ struct WorkerTrace::Tracks {
   CopyTrace inputs;
   CopyTrace weights;
   CopyTrace downloads;
-  std::optional<TraceTrack> download_gradients;  // where gradients have a stream of their own
+  std::optional<TraceTrack> download_gradients;  // set if gradients have a stream of their own
   std::optional<CopyTrace> own_gradients;
   [[nodiscard]] CopyTrace& gradients() { return own_gradients ? *own_gradients : downloads; }
 };
@@ -92,7 +92,8 @@ TraceTrack* WorkerTrace::waits(WorkerThread thread) {
   return tracks_ ? &tracks_->waits[static_cast<std::size_t>(thread)] : nullptr;
 }
 
-// A device's clock is known better and better: what it did may seem to begin before the end of what it did before.
+// The estimate of a device's clock improves over time, so a computation may seem to begin before
+// the previous one ended.
 void WorkerTrace::microbatch(const Command& command, const MicrobatchTime& time) {
   if (!tracks_) return;
   const TraceKind kind = time.is_recompute ? TraceKind::kRecompute : TraceKind::kCompute;

@@ -1,8 +1,9 @@
 // worker/observers/worker_trace.h
-// What a worker puts into the run's trace: its tasks, their microbatches, its copies, its threads' waits.
+// Records in the trace of the run what a worker does: its tasks, their microbatches, its copies,
+// and the waits of its threads.
 //
-// Owned by the Worker. Without a journal all does nothing. Methods are named after what they record. A copy is what is
-// enqueued between begin_copy() and the method that gets its result; the others end with the call.
+// Owned by the Worker. Without a journal the methods do nothing. Each method is named after what it
+// records. A copy is what is enqueued between begin_copy() and the method that gets its result.
 #pragma once
 
 #include <cstdint>
@@ -21,29 +22,32 @@ namespace rp {
 class WorkerTrace {
  public:
   WorkerTrace();  // without a journal
-  // Journal and device must outlive it; the device's streams must be drained before it is destroyed.
+  // Journal and device must outlive it. The device's streams must be drained before it is
+  // destroyed.
   WorkerTrace(TraceJournal* journal, int worker, Device& device);
   ~WorkerTrace();
   WorkerTrace(const WorkerTrace&) = delete;
   WorkerTrace& operator=(const WorkerTrace&) = delete;
 
-  // nullptr without a journal, or if too many are under way.
+  // Returns nullptr without a journal, or if too many copies are in flight.
   [[nodiscard]] CopyTrace::Copy* begin_copy(StreamKind stream);
-  // nullptr without a journal.
+  // Returns nullptr without a journal.
   [[nodiscard]] TraceTrack* waits(WorkerThread thread);
 
-  // GradientDownloader, by the download stream: the microbatches of a task in their order, and then the task.
+  // Called by the gradient download stream, for the gradient downloader: for the microbatches of a
+  // task in their order, and then for the task.
   void microbatch(const Command& command, const MicrobatchTime& time);
   void task(const Command& command, std::int64_t begin_ns, std::int64_t end_ns);
-  // Stage runner.
+  // Called by the stage runner.
   void output(CopyTrace::Copy* copy, const Command& command, BlockRow row, int microbatch, std::uint64_t bytes);
-  // WeightUploader: a piece of a weight group.
+  // Called by the weight uploader for a piece of a weight group.
   void weights(CopyTrace::Copy* copy, const Command& command, const UseRecord& use, std::uint64_t version,
                std::uint64_t bytes);
-  // InputUploader. `row`: what the task takes the block for; `made_as`: in the round that made it.
+  // Called by the input uploader. `row` is the row under which the task reads the block, `made_as`
+  // the row in the table of the round that made it.
   void input(CopyTrace::Copy* copy, const Command& command, BlockRow row, BlockRow made_as, int microbatch,
              const BlockPlace& place);
-  // GradientDownloader: a piece of a gradient.
+  // Called by the gradient downloader for a piece of a gradient.
   void gradient(CopyTrace::Copy* copy, const Command& command, const UseRecord& use, std::uint64_t bytes);
 
  private:

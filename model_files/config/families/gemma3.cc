@@ -1,4 +1,5 @@
-// Gemma 3: a norm on both sides of attention and of the MLP, five layers with a window to one without.
+// Gemma 3: norms before and after both attention and the MLP; five layers with a window to one
+// without.
 #include <cmath>
 
 #include "model_files/config/common_config.h"

@@ -1,4 +1,5 @@
-// GPT-OSS: experts with biases and a clamped activation, sinks, a window in every other layer, YaRN.
+// GPT-OSS: experts with biases and a clamped activation, sinks, a window in every other layer,
+// YaRN.
 #include <cmath>
 
 #include "model_files/config/common_config.h"

@@ -1,4 +1,4 @@
-// Llama 2 to 3.3, SmolLM2, and whatever else says "llama".
+// Llama 2 to 3.3, SmolLM2, and any other model whose model_type is "llama".
 #include "model_files/config/common_config.h"
 #include "model_files/config/families/family.h"
 
@@ -10,7 +10,7 @@ void read_llama(const ConfigSection& file, ModelConfig& config) {
   layer.mlp.intermediate = file.integer("intermediate_size", kMaxInner);
   layer.mlp.has_bias = file.boolean("mlp_bias", false);
   layer.attention.qkv_bias = layer.attention.output_bias = file.boolean("attention_bias", false);
-  // What relatives of this architecture add to it.
+  // Relatives of this architecture add these settings, which are not supported.
   if (file.boolean("use_sliding_window", true)) file.require_absent("sliding_window");
   file.require_all("layer_types", "full_attention");
   for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping"}) file.require_absent(key);

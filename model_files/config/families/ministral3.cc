@@ -1,4 +1,4 @@
-// Ministral 3: Mistral with YaRN, and queries that grow with their position.
+// Ministral 3: Mistral with YaRN, and with queries that are scaled up with their position.
 #include "model_files/config/common_config.h"
 #include "model_files/config/families/family.h"
 

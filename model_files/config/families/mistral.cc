@@ -6,7 +6,7 @@ namespace rp {
 namespace {
 
 void read_mistral(const ConfigSection& file, ModelConfig& config) {
-  constexpr std::int64_t kWindow = 4096;  // where the file says nothing; null means none
+  constexpr std::int64_t kWindow = 4096;  // if the file lacks the key; null means no window
   DecoderLayerConfig layer = read_common(file, {.num_kv_heads = 8, .max_positions = 131'072}, config);
   layer.mlp.intermediate = file.integer("intermediate_size", kMaxInner);
   if (file.has("sliding_window")) {

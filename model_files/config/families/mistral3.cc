@@ -1,4 +1,4 @@
-// Mistral 3: a Mistral (Small 3.1 and later) or a Ministral 3 with eyes.
+// Mistral 3: a Mistral (Small 3.1 and later) or a Ministral 3 with a vision part.
 #include "model_files/config/families/family.h"
 
 namespace rp {

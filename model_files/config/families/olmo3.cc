@@ -1,5 +1,5 @@
-// OLMo 3: norms behind attention and MLP only, and one over all query or key heads; three layers with a window to one
-// without.
+// OLMo 3: norms after attention and MLP only, and a norm over all query heads or key heads
+// together; three layers with a window to one without.
 #include "model_files/config/common_config.h"
 #include "model_files/config/families/family.h"
 

@@ -1,4 +1,4 @@
-// Qwen3, dense: Llama with a norm of each query and key head.
+// Qwen3, dense: Llama with a norm for each query and key head.
 #include "model_files/config/common_config.h"
 #include "model_files/config/families/family.h"
 

@@ -11,7 +11,7 @@ void read_qwen3_moe(const ConfigSection& file, ModelConfig& config) {
   DecoderLayerConfig dense = read_common(file, {.num_kv_heads = 4, .max_positions = 32'768}, config);
   dense.attention.head_norm = AttentionConfig::HeadNorm::kEachHead;
   dense.attention.qkv_bias = dense.attention.output_bias = file.boolean("attention_bias", false);
-  // In this class all layers slide or none.
+  // In this class either all layers have a window or none has.
   file.knows({"layer_types", "max_window_layers", "sliding_window"});
   if (file.boolean("use_sliding_window", false)) dense.attention.window = file.integer("sliding_window", kMaxWindow);
   DecoderLayerConfig sparse = dense;

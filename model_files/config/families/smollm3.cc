@@ -1,11 +1,11 @@
-// SmolLM3: Llama of which every fourth layer does not rotate.
+// SmolLM3: Llama, but every fourth layer does not rotate.
 #include "model_files/config/common_config.h"
 #include "model_files/config/families/family.h"
 
 namespace rp {
 namespace {
 
-// 1 for each layer that rotates, 0 for one that does not.
+// Returns 1 for each layer that rotates and 0 for each that does not.
 std::vector<std::int64_t> read_rotations(const ConfigSection& file, std::int64_t num_layers) {
   constexpr const char* kList = "no_rope_layers";
   std::vector<std::int64_t> rotates = file.integers(kList, 0, 1);

@@ -1,4 +1,5 @@
-// The driver's functions, without a GPU. Failures that a test asked for come before all others.
+// The driver's functions, without a GPU. Failures that a test requested have priority over all
+// others.
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -17,7 +18,7 @@ thread_local CUcontext t_context = nullptr;
 
 FakeDriver::State& state() { return fake_state(); }
 
-// Counts the call; what it must return instead of succeeding.
+// Counts the call, and returns the result that it must return instead of succeeding.
 CUresult begin(const char* function) {
   RP_ASSERT(!FakeStreams::is_in_host_function());
   const std::lock_guard lock(state().mutex);
@@ -30,7 +31,7 @@ CUresult begin(const char* function) {
   return result;
 }
 
-// Likewise, of a function that needs a context in its thread.
+// The same for a function that needs a current context in its thread.
 CUresult begin_in_context(const char* function) {
   if (const CUresult result = begin(function); result != CUDA_SUCCESS) return result;
   const std::lock_guard lock(state().mutex);
@@ -39,7 +40,7 @@ CUresult begin_in_context(const char* function) {
                                                                                    : CUDA_ERROR_INVALID_CONTEXT;
 }
 
-// Likewise, of one that enqueues.
+// The same for a function that enqueues.
 CUresult begin_on(const char* function, CUstream stream) {
   const CUresult result = begin_in_context(function);
   return result == CUDA_SUCCESS && stream->context != t_context ? CUDA_ERROR_INVALID_HANDLE : result;
@@ -192,7 +193,7 @@ struct FakeCalls {
   // Streams
   static CUresult stream_create(CUstream* stream, unsigned flags, int) {
     RP_RETURN_FAILURE(begin_in_context("cuStreamCreateWithPriority"));
-    RP_ASSERT(flags == CU_STREAM_NON_BLOCKING);  // else what LibTorch does in the default stream would hold it up
+    RP_ASSERT(flags == CU_STREAM_NON_BLOCKING);  // else LibTorch's work in the default stream would block it
     *stream = state().streams.create(t_context);
     return CUDA_SUCCESS;
   }
@@ -221,7 +222,7 @@ struct FakeCalls {
       const std::lock_guard lock(state().mutex);
       RP_RETURN_FAILURE(state().memory.word(t_context, word, true, &target));
     }
-    RP_ASSERT(flags == CU_STREAM_WRITE_VALUE_DEFAULT);  // else it is not ordered behind the copies
+    RP_ASSERT(flags == CU_STREAM_WRITE_VALUE_DEFAULT);  // else it is not ordered after the copies
     state().streams.enqueue(stream, {.kind = Kind::kWrite, .to = target, .value = value},
                             "write " + std::to_string(value));
     return CUDA_SUCCESS;

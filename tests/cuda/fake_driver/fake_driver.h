@@ -1,20 +1,22 @@
 // tests/cuda/fake_driver/fake_driver.h
-// A CUDA driver without a GPU: its memory is this process's, its streams are queues that one thread works off, a random
-// one of those whose next operation can run at a time. Everything that may happen in any order on a GPU does so here,
-// sooner or later.
+// A CUDA driver without a GPU. Its memory is this process's memory, and its streams are queues. One
+// thread executes their operations, each time from a random stream whose next operation can run. So
+// everything that may happen in any order on a GPU happens here sooner or later.
 //
-// What it keeps to: the order within a stream; a wait for an event means the recording that was the last when the wait
-// was enqueued, and nothing if there was none; host functions run in a thread of the driver's; copies read and write
-// when they run. Events of other processes work if share_between_processes() was called before the fork: they lie in
-// shared memory, and those of a dead process are never completed.
+// It keeps these rules. Operations within a stream are in order. A wait for an event waits for the
+// recording that was the last one when the wait was enqueued, or for nothing if there was none.
+// Host functions run in a thread of the driver. Copies read and write when they run. Events of
+// other processes work if share_between_processes() was called before the fork: they are in shared
+// memory, and those of a dead process are never completed.
 //
-// What it refuses, as the driver does: calls from a host function (the test ends) and from threads in which no context
-// is current; copies and words of memory that it does not know or that is registered in several pieces, registering
-// twice, writable pages of memory that this process may only read, words that are not aligned or have the processor's
-// address; events of another context, and opening an event of one's own. Giving memory back waits until all streams of
-// the context are idle. A context stands for a process: workers that are threads have one each.
+// It refuses what the driver refuses: calls from a host function (the test ends) and from threads
+// without a current context; copies and words in memory that is unknown or registered in several
+// pieces; registering memory twice; writable registration of memory that this process may only
+// read; words that are not aligned or have the processor's address; events of another context, and
+// opening an event of the same process. Freeing memory waits until all streams of the context are
+// idle. A context represents a process: each worker that is a thread has its own.
 //
-// One at a time in a process. CudaDevices must end before it.
+// Only one may exist in a process at a time. CudaDevices must be destroyed before it.
 #pragma once
 
 #include <cstdint>
@@ -40,52 +42,55 @@ struct FakeDriverOptions {
 
 class FakeDriver {
  public:
-  // Before fork(): the processes' events then lie in the same memory, and each knows what the others register.
+  // Must be called before fork(). The events of the processes are then in shared memory, and each
+  // process knows what the others register.
   static void share_between_processes();
 
-  struct State;  // of the implementation
+  struct State;  // defined by the implementation
 
   explicit FakeDriver(const FakeDriverOptions& options = {});
-  // Streams that wait in vain are dropped.
+  // Streams that are still waiting are dropped.
   ~FakeDriver();
   FakeDriver(const FakeDriver&) = delete;
   FakeDriver& operator=(const FakeDriver&) = delete;
 
   [[nodiscard]] const CudaDriver& table() const;
 
-  // The driver's function of this name, as "cuMemcpyAsync", fails at its `call`-th call from now on (1: the next),
-  // once.
+  // Makes the driver's function of this name, as "cuMemcpyAsync", fail once, at its `call`-th call
+  // from now on (1: the next).
   void fail(const std::string& function, CUresult result, int call = 1);
-  // What goes before each launch of the kernel of this name: at its first launch in the stream's context it is loaded,
-  // for which the driver may wait until all streams of the context are idle, as this one does.
+  // Must be called before each launch of the kernel of this name. At its first launch in the
+  // stream's context the kernel is loaded. For this the driver may wait until all streams of the
+  // context are idle, and this one does.
   static void load(CUstream stream, const std::string& kernel);
-  // Kernels of the stream's context so far.
+  // Returns the number of kernels that are loaded in the stream's context.
   [[nodiscard]] static std::size_t num_loaded(CUstream stream);
 
-  // The GPU has failed, as by a kernel that wrote where it must not: nothing enqueued runs any more, not even host
-  // functions, and every call says so.
+  // Simulates a failed GPU, as after a kernel that wrote to memory that it must not access. No
+  // enqueued operation runs any more, not even host functions, and every call reports the failure.
   void fault(CUresult result);
-  // As at the end of the process: nothing enqueued runs any more. Before memory goes that streams may still wait for or
-  // copy.
+  // Simulates the end of the process: no enqueued operation runs any more. Must be called before
+  // memory is unmapped that streams may still wait for or copy.
   void stop();
-  // How often it was called.
+  // Returns how often the function was called.
   [[nodiscard]] int num_calls(const std::string& function) const;
 
-  // What was enqueued, by stream in the order of their creation, each in the order of enqueueing: "copy 4096", "record
-  // e3", "wait e3", "write 5", "wait >= 5", "call". Events are numbered in the order of their creation.
+  // Returns what was enqueued, by stream in the order of their creation, each in the order of
+  // enqueueing: "copy 4096", "record e3", "wait e3", "write 5", "wait >= 5", "call". Events are
+  // numbered in the order of their creation.
   [[nodiscard]] std::vector<std::vector<std::string>> log() const;
   void clear_log();
 
-  // Nothing runs in the stream of this number (in the order of their creation) until it is let go.
+  // Stops the stream of this number (in the order of creation) until let_go() is called.
   void hold(int stream);
   void let_go(int stream);
 
-  // From now on every registration of host memory is refused, or none for this reason.
+  // From now on every registration of host memory is refused; false: no longer for this reason.
   void refuse_registrations(bool refuses);
-  // How often memory was to be registered of which a part was registered already.
+  // Returns how often a registration included memory that was registered already.
   [[nodiscard]] int num_registered_twice() const;
 
-  // Bytes registered and taken now.
+  // Return the bytes that are registered and allocated at present.
   [[nodiscard]] std::uint64_t registered_bytes() const;
   [[nodiscard]] std::uint64_t taken_bytes() const;
 

@@ -1,5 +1,6 @@
 // tests/cuda/fake_driver/fake_events.h
-// Events of the driver without a GPU, in memory that processes share if they are forked after the first one is made.
+// Events of the driver without a GPU, in memory that processes share if they are forked after the
+// first one is created.
 #pragma once
 
 #include <cuda.h>
@@ -9,19 +10,19 @@
 
 namespace rp::test {
 
-// How often an event was recorded, and which recording is done.
+// Counts how often an event was recorded, and which recording is complete.
 struct EventCell {
   std::atomic<std::uint64_t> recorded;
   std::atomic<std::uint64_t> completed;
-  std::atomic<std::uint64_t> maker;  // event_maker() of the process that made it
+  std::atomic<std::uint64_t> maker;  // event_maker() of the process that created it
 };
 
 }  // namespace rp::test
 
-// What the driver's handles point to.
+// The objects that the driver's handles point to.
 struct CUctx_st {
   int device;
-  std::uint64_t number;  // of the contexts of this process; each stands for a process of its own
+  std::uint64_t number;  // index in this process's contexts; each represents a separate process
 };
 struct CUevent_st {
   CUevent_st(rp::test::EventCell* of_cell, std::uint64_t of_number, CUcontext of_context, unsigned with_flags)
@@ -36,15 +37,15 @@ struct CUevent_st {
 
 namespace rp::test {
 
-// Makes the memory that events lie in, unless it is there.
+// Creates the memory of the events unless it exists.
 void share_event_cells();
 
-// A cell that is nobody's.
+// Returns an unused cell.
 [[nodiscard]] EventCell& new_event_cell(CUcontext maker);
 
-// As the driver: CUDA_SUCCESS, or what it says.
+// Returns what the driver would: CUDA_SUCCESS or an error.
 [[nodiscard]] CUresult handle_of(const CUevent_st& event, CUipcEventHandle* handle);
-// Refuses an event of the process's own.
+// Refuses an event of the same process.
 [[nodiscard]] CUresult cell_of(const CUipcEventHandle& handle, CUcontext opener, EventCell** cell);
 
 }  // namespace rp::test

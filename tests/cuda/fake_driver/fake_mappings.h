@@ -1,5 +1,5 @@
 // tests/cuda/fake_driver/fake_mappings.h
-// What the kernel says of a range of this process's addresses.
+// Reads what the kernel reports about a range of this process's addresses.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +7,11 @@
 namespace rp::test {
 
 struct MappedRange {
-  bool is_mapped = false;    // all of it, for reading
-  bool is_writable = false;  // all of it
-  std::uint64_t device = 0;  // of the file that the first byte is of
-  std::uint64_t inode = 0;   // likewise; 0: of none
-  std::uint64_t offset = 0;  // and where in the file that is
+  bool is_mapped = false;    // all of it is readable
+  bool is_writable = false;  // all of it is writable
+  std::uint64_t device = 0;  // device of the file that the first byte belongs to
+  std::uint64_t inode = 0;   // inode of that file; 0: no file
+  std::uint64_t offset = 0;  // of the first byte in that file
 };
 
 [[nodiscard]] MappedRange mapped_range(std::uintptr_t begin, std::uintptr_t end);

@@ -13,7 +13,7 @@ namespace rp::test {
 namespace {
 
 constexpr std::uint64_t kPage = 4096;
-// Of the GPU's addresses of host memory. No address of a process has it.
+// Set in the addresses by which the GPU accesses host memory. No address of a process has this bit.
 constexpr CUdeviceptr kAlias = CUdeviceptr{1} << 60;
 
 std::uint64_t whole_pages(std::uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }

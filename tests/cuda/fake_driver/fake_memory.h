@@ -1,8 +1,8 @@
 // tests/cuda/fake_driver/fake_memory.h
-// Memory as the driver without a GPU knows it: the GPU's, and the host's that was allocated or registered with it.
-// Refuses what a driver refuses, and what it would do slowly.
+// Memory as the driver without a GPU knows it: GPU memory, and host memory that was allocated by or
+// registered with the driver. Refuses what a driver refuses, and what a driver would do slowly.
 //
-// Not for several threads: its owner locks.
+// Not thread-safe: its owner locks.
 #pragma once
 
 #include <cuda.h>
@@ -17,7 +17,7 @@ class FakeMemory {
  public:
   FakeMemory(std::uint64_t gpu_bytes, bool registers_read_only)
       : gpu_bytes_(gpu_bytes), registers_read_only_(registers_read_only) {}
-  ~FakeMemory();  // what was not given back, too
+  ~FakeMemory();  // also frees what was not freed
   FakeMemory(const FakeMemory&) = delete;
   FakeMemory& operator=(const FakeMemory&) = delete;
 
@@ -25,19 +25,21 @@ class FakeMemory {
   [[nodiscard]] CUresult free(CUcontext context, CUdeviceptr memory);
   [[nodiscard]] CUresult allocate_host(CUcontext context, void** memory, std::uint64_t bytes);
   [[nodiscard]] CUresult free_host(CUcontext context, void* memory);
-  // No part may be registered in this context; without CU_MEMHOSTREGISTER_READ_ONLY the process must be able to write
-  // to it.
+  // REQUIRES: no part is registered in this context. Without CU_MEMHOSTREGISTER_READ_ONLY the
+  // process must be able to write to the memory.
   [[nodiscard]] CUresult add(CUcontext context, void* memory, std::uint64_t bytes, unsigned flags);
   [[nodiscard]] CUresult remove(CUcontext context, void* memory);
 
-  // Where the GPU sees memory of the host's: never where the processor does.
+  // Returns the GPU's address of host memory, which always differs from the processor's.
   [[nodiscard]] CUresult device_address(CUcontext context, CUdeviceptr* device, void* memory) const;
 
-  // What a copy's operand is to this process. Refused: what is not in one piece that is known to the driver (the driver
-  // would first copy it to memory of its own), and a target that is registered for reading only.
+  // Returns this process's address of a copy's operand. Refuses memory that is not within one piece
+  // known to the driver (which would first copy it to its own memory), and a target that is
+  // registered for reading only.
   [[nodiscard]] CUresult operand(CUcontext context, CUdeviceptr address, std::uint64_t bytes, bool is_target,
                                  void** memory) const;
-  // Of a stream memory operation: a device address, aligned to its eight bytes.
+  // The same for a stream memory operation, which needs a device address that is aligned to eight
+  // bytes.
   [[nodiscard]] CUresult word(CUcontext context, CUdeviceptr address, bool is_target, void** memory) const;
 
   [[nodiscard]] std::uint64_t gpu_bytes() const { return gpu_bytes_; }
@@ -51,12 +53,12 @@ class FakeMemory {
     Kind kind = Kind::kGpu;
     bool is_read_only = false;
   };
-  // Of one context; by address.
+  // The pieces of one context, by address.
   using Pieces = std::map<std::uintptr_t, Piece>;
 
-  // The piece that holds all of it, or null.
+  // Returns the piece that contains the whole range, or null.
   [[nodiscard]] const Piece* find(CUcontext context, std::uintptr_t address, std::uint64_t bytes) const;
-  // Takes a piece out; its length, 0 if there is none of this kind that begins there.
+  // Removes a piece and returns its length, or 0 if no piece of this kind begins there.
   std::uint64_t take_out(CUcontext context, const void* memory, Kind kind);
 
   const std::uint64_t gpu_bytes_;

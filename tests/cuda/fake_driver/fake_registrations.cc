@@ -15,7 +15,7 @@ namespace rp::test {
 
 namespace {
 
-// A part of a file that is being registered; of no length: none.
+// A part of a file that is being registered. Its length is 0 if there is none.
 struct Registration {
   std::uint64_t device;
   std::uint64_t inode;
@@ -39,7 +39,7 @@ class SharedLock {
   SharedLock& operator=(const SharedLock&) = delete;
 };
 
-// Returns false if another registration of some of these pages is under way; it does not end because of this one.
+// Returns false if another registration of some of these pages is in progress, which continues.
 bool takes_its_time_alone(const Registration& registration) {
   Registration* place = nullptr;
   {

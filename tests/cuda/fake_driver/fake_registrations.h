@@ -1,9 +1,10 @@
 // tests/cuda/fake_driver/fake_registrations.h
-// Refuses registrations of host memory as a driver and its kernel do without a fault of the caller's: for a while, for
-// their length, or because another process registers the same pages of a file at this moment.
+// Refuses registrations of host memory for reasons that are not the caller's fault, as a driver and
+// its kernel do: for a while, because of their length, or because another process is registering
+// the same pages of a file.
 //
-// For any thread. What processes register at once is known in memory that they share, if share_registrations() was
-// called before the fork.
+// Thread-safe. Registrations of other processes are known, through shared memory, if
+// share_registrations() was called before the fork.
 #pragma once
 
 #include <cuda.h>
@@ -18,23 +19,24 @@
 namespace rp::test {
 
 struct RefusalOptions {
-  int max_refusals = 0;                      // of each piece of memory, at random up to so many, in each context
+  int max_refusals = 0;                      // of each piece of memory in each context, at random up to this number
   std::uint64_t max_pin_bytes = UINT64_MAX;  // longer ones are refused
-  bool refuses_company = false;              // and a registration takes a fifth of a millisecond, to meet some
+  bool refuses_company = false;              // refuses simultaneous ones; each takes 0.2 ms so that some coincide
 };
 
-// Makes the memory in which processes meet, unless it is there.
+// Creates the memory that processes share unless it exists.
 void share_registrations();
-// How often registrations of the same pages met, in all processes that share it.
+// Returns how often registrations of the same pages coincided, in all processes that share the
+// memory.
 [[nodiscard]] int num_met_registrations();
 
 class FakeRegistrations {
  public:
   FakeRegistrations(const RefusalOptions& options, unsigned seed) : options_(options), random_(seed) {}
 
-  // What the driver says of it before it looks at the memory itself.
+  // Returns the driver's result before it examines the memory itself.
   [[nodiscard]] CUresult refusal(CUcontext context, void* memory, std::uint64_t bytes);
-  // From now on all are refused, or none.
+  // From now on all registrations are refused; false: no longer for this reason.
   void refuse_all(bool refuses) { refuses_all_.store(refuses); }
 
   void count_twice() { num_twice_.fetch_add(1); }

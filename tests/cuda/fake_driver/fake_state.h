@@ -1,5 +1,5 @@
 // tests/cuda/fake_driver/fake_state.h
-// All that the driver without a GPU knows, for its functions (fake_calls.cc).
+// The state of the driver without a GPU, for its functions (fake_calls.cc).
 #pragma once
 
 #include <map>
@@ -30,22 +30,22 @@ struct FakeDriver::State {
   };
 
   const FakeDriverOptions options;
-  std::mutex mutex;               // of what stands below, but for the streams
-  CUresult fault = CUDA_SUCCESS;  // of the GPU: every call says so
+  std::mutex mutex;               // guards all members below except the streams and registrations
+  CUresult fault = CUDA_SUCCESS;  // of the GPU; every call returns it
   std::map<std::string, int> calls;
   std::map<std::string, Failure> failures;
   std::vector<std::unique_ptr<CUctx_st>> contexts;
   std::vector<std::unique_ptr<CUevent_st>> events;
   std::map<CUcontext, std::set<std::string>> loaded_kernels;
   FakeMemory memory;
-  FakeRegistrations registrations;  // with a lock of its own
+  FakeRegistrations registrations;  // has its own lock
   FakeStreams streams;
 };
 
-// Of the one FakeDriver that this process has.
+// Returns the state of the only FakeDriver of this process.
 [[nodiscard]] FakeDriver::State& fake_state();
 
-// The driver's functions over it.
+// Returns the driver's functions, which use that state.
 [[nodiscard]] CudaDriver fake_calls();
 
 }  // namespace rp::test

@@ -73,7 +73,7 @@ void FakeStreams::wait_until_idle(CUcontext context) {
              return stream->context != context || stream->operations.empty();
            });
   };
-  // "Memory is given back, and a stream never ends."
+  // Fails if memory is freed while a stream never becomes idle.
   RP_ASSERT(changed_.wait_for(lock, std::chrono::seconds(30), is_idle));
 }
 
@@ -95,11 +95,12 @@ void FakeStreams::hold(int stream, bool is_held) {
   changed_.notify_all();
 }
 
-// The stream's first operation can run.
+// Returns true if the stream's first operation can run.
 bool FakeStreams::can_run(CUstream_st& stream) {
   if (stream.is_held || stream.is_running || stream.operations.empty()) return false;
   const FakeOperation& first = stream.operations.front();
-  // Its words and events may be gone, and nobody hears of what comes behind.
+  // Its words and events may no longer exist, and the operations after it have no effect that could
+  // be observed.
   if (stream.is_destroyed && (first.kind == Kind::kWait || first.kind == Kind::kWaitValue)) {
     stream.operations.clear();
     return false;
@@ -138,7 +139,7 @@ void FakeStreams::run() {
       if (can_run(*stream)) ready.push_back(stream.get());
     }
     if (ready.empty()) {
-      // Others' words and events change without a call of this driver's.
+      // Words and events of other processes change without a call of this driver.
       changed_.wait_for(lock, std::chrono::microseconds(100));
       continue;
     }

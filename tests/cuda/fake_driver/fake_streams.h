@@ -1,6 +1,6 @@
 // tests/cuda/fake_driver/fake_streams.h
-// Streams of the driver without a GPU: queues that one thread works off, a random one of those whose first operation
-// can run at a time.
+// Streams of the driver without a GPU. They are queues whose operations one thread executes, each
+// time from a random stream whose first operation can run.
 #pragma once
 
 #include <cuda.h>
@@ -31,13 +31,14 @@ struct FakeOperation {
 
 }  // namespace rp::test
 
-// What the driver's handle points to. Of its FakeStreams, under their lock.
+// The object that the driver's handle points to. Belongs to a FakeStreams and is guarded by its
+// lock.
 struct CUstream_st {
   CUcontext context;
   std::deque<rp::test::FakeOperation> operations{};
   std::vector<std::string> log{};
   bool is_held = false;
-  bool is_running = false;  // its first operation
+  bool is_running = false;  // it is executing its first operation
   bool is_destroyed = false;
 };
 
@@ -46,30 +47,30 @@ namespace rp::test {
 class FakeStreams {
  public:
   FakeStreams(unsigned seed, int max_delay_us);
-  // What has not run is dropped.
+  // Drops operations that have not run.
   ~FakeStreams();
   FakeStreams(const FakeStreams&) = delete;
   FakeStreams& operator=(const FakeStreams&) = delete;
 
   [[nodiscard]] CUstream create(CUcontext context);
-  // What is in it is finished, up to its next wait.
+  // Operations in the stream are executed up to its next wait.
   void destroy(CUstream stream);
   void enqueue(CUstream stream, const FakeOperation& operation, std::string text);
-  // Records the event anew, and enqueues that as one step.
+  // Records the event again and enqueues the recording, in one step.
   void enqueue_record(CUstream stream, const CUevent_st& event);
   [[nodiscard]] bool is_idle(CUstream stream);
-  // Returns when all streams of the context are idle, as the driver before it gives memory back. A test whose streams
-  // never are is ended.
+  // Returns when all streams of the context are idle, as the driver does before it frees memory.
+  // Ends a test whose streams never become idle.
   void wait_until_idle(CUcontext context);
 
-  // Nothing runs any more.
+  // From now on no operation runs.
   void stop();
 
   [[nodiscard]] std::vector<std::vector<std::string>> log();
   void clear_log();
   void hold(int stream, bool is_held);
 
-  // In a host function: the driver must not be called.
+  // Returns true in a host function, where the driver must not be called.
   [[nodiscard]] static bool is_in_host_function();
 
  private:

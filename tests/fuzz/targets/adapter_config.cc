@@ -1,4 +1,4 @@
-// adapter_config.json beside the weights of an adapter, and its selection applied to a model.
+// adapter_config.json next to the weights of an adapter; its selection is applied to a model.
 #include "model_files/weights/adapter_config.h"
 
 #include "model_files/part_selection.h"

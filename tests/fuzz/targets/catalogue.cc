@@ -1,4 +1,5 @@
-// The catalogue of the host store, with the checksum that its bytes call for, and everything that is asked of one.
+// The catalogue of the host store, with the checksum that its bytes require, and every function of
+// it.
 #include "hoststore/catalogue.h"
 
 #include "tests/fuzz/reading.h"

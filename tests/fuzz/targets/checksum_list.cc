@@ -1,4 +1,5 @@
-// XXH128SUMS and SHA256SUMS. A list that is taken must be written again byte for byte.
+// XXH128SUMS and SHA256SUMS. A list that is accepted must be the same byte for byte when it is
+// written again.
 #include "common/checked_files/checksum.h"
 
 #include "tests/fuzz/reading.h"

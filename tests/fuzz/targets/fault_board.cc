@@ -1,4 +1,5 @@
-// The fault board that a dying process leaves: the input changes its header, then the entry that is read for a dump.
+// The fault board that a dying process leaves. The input changes its header, then the entry that is
+// read for a dump.
 #include "hoststore/records/fault_board.h"
 
 #include <fcntl.h>

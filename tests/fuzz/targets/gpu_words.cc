@@ -1,4 +1,4 @@
-// --gpus and CUDA_VISIBLE_DEVICES, a line each, on a machine with three cards.
+// --gpus and CUDA_VISIBLE_DEVICES, one per line, on a machine with three cards.
 #include "launcher/machine/gpu_list.h"
 #include "tests/fuzz/reading.h"
 

@@ -1,4 +1,4 @@
-// Files with a line for each step, as a resumed run finds them: metrics.csv, then metrics.jsonl.
+// Files with a line for each step, as a resumed run reads them: metrics.csv, then metrics.jsonl.
 #include "train/output/step_file.h"
 
 #include "tests/fuzz/reading.h"

@@ -1,4 +1,5 @@
-// config.json of every family, and what a model's description is used for first: its layers' texts and its size.
+// config.json of every family, and the first uses of a model's description: the texts of its layers
+// and its size.
 #include "model_files/config/model_config.h"
 #include "model_files/layer_tensors.h"
 #include "tests/fuzz/reading.h"

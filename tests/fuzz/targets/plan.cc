@@ -1,4 +1,4 @@
-// A plan as text, of a model of 12 layers. One that is taken must be read again from its own text.
+// A plan as text, for a model of 12 layers. The text of an accepted plan must be readable again.
 #include "scheduler/plan.h"
 #include "tests/fuzz/reading.h"
 

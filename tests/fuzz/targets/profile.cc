@@ -1,4 +1,4 @@
-// Profiles of GPUs and of servers. A GPU's that is taken must be read again from its own text.
+// Profiles of GPUs and servers. The text of an accepted GPU profile must be readable again.
 #include "model_files/profile_file.h"
 #include "tests/fuzz/reading.h"
 

@@ -1,4 +1,5 @@
-// What train keeps in the state.json of a checkpoint, and whether a run may go on from it.
+// The part of a checkpoint's state.json that belongs to train, and the check whether a run may
+// continue from it.
 #include "train/run/run_state.h"
 
 #include "tests/fuzz/json_patch.h"

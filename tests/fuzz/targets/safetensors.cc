@@ -1,4 +1,4 @@
-// A safetensors file: opened, and every tensor of it read.
+// A safetensors file, which is opened and whose tensors are all read.
 #include "model_files/weights/safetensors.h"
 
 #include "tests/fuzz/reading.h"

@@ -1,4 +1,5 @@
-// The host store as a worker attaches to it: the input changes the header of the control segment, then its catalogue.
+// The host store as a worker attaches to it. The input changes the header of the control segment,
+// then its catalogue.
 #include "hoststore/store.h"
 
 #include <fcntl.h>
@@ -19,7 +20,7 @@ std::unique_ptr<rp::Store> small_store() {
   return rp::Store::create(settings, rp::test::small_catalogue());
 }
 
-// Header and catalogue, which lie apart in the segment.
+// Returns header and catalogue, which are in different parts of the segment.
 std::vector<std::byte> bytes_of(const rp::Store& store) {
   const rp::ControlHeader& header = store.header();
   const auto* begin = reinterpret_cast<const std::byte*>(&header);
@@ -30,7 +31,7 @@ std::vector<std::byte> bytes_of(const rp::Store& store) {
 
 volatile std::byte sink;
 
-// The first and the last byte of a weight group must be there.
+// Reads the first and the last byte of a weight group, which must exist.
 void touch(const std::byte* data, std::uint64_t bytes) {
   if (bytes == 0) return;
   sink = data[0];

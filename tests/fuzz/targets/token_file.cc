@@ -1,4 +1,4 @@
-// A token file, with the checksum that its content calls for: what is behind that check is to be reached.
+// A token file, with the checksum that its content requires, so that the input passes this check.
 #include "train/data/token_file.h"
 
 #include <cstring>

@@ -1,4 +1,4 @@
-// A trace as rp-plan timeline reads it: all of it, and some of its steps.
+// A trace as rp-plan timeline reads it: the whole trace, and some of its steps.
 #include "planner/timeline/timeline_page.h"
 #include "planner/timeline/trace_file.h"
 #include "planner/timeline_command.h"

@@ -1,4 +1,5 @@
-// The journal of --trace that the processes of a run leave: the input changes its header, then a piece with records.
+// The journal of --trace that the processes of a run leave. The input changes its header, then a
+// piece with records.
 #include "hoststore/records/trace_journal.h"
 
 #include <fcntl.h>
@@ -11,7 +12,7 @@ namespace {
 
 constexpr std::size_t kPieceBytes = sizeof(rp::TracePieceHeader) + 20 * sizeof(rp::TraceRecord);
 
-// One record of each kind.
+// Returns a journal with one record of each kind.
 std::vector<std::byte> bytes_of_journal() {
   const rp::TempDirectory directory;
   rp::TraceJournal journal =

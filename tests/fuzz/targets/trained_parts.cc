@@ -1,4 +1,4 @@
-// Regular expressions of --lora-targets, --freeze and --train, a line each, applied to a model.
+// Regular expressions of --lora-targets, --freeze and --train, one per line, applied to a model.
 #include "model_files/part_selection.h"
 #include "tests/fuzz/reading.h"
 #include "tests/model_files/tiny_model.h"

@@ -1,4 +1,4 @@
-// model.safetensors.index.json beside two shards with the tensors `a` and `b`.
+// model.safetensors.index.json next to two shards with the tensors `a` and `b`.
 #include "model_files/weights/weight_files.h"
 
 #include "tests/fuzz/reading.h"

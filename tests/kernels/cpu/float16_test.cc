@@ -11,8 +11,9 @@ namespace {
 float from_bits(std::uint32_t bits) { return std::bit_cast<float>(bits); }
 std::uint32_t to_bits(float value) { return std::bit_cast<std::uint32_t>(value); }
 
-// The nearer of two neighbours, whose bits are `low` and `low` + 1; ties to the even one. After the largest value comes
-// infinity, in the place where the next value would be.
+// Returns the nearer of two neighbours, whose bits are `low` and `low` + 1; ties go to the even
+// one. The neighbour after the largest value is infinity, whose bits are those that the next value
+// would have.
 std::uint16_t nearest(double magnitude, std::uint32_t low, double low_value, double next_value) {
   const double below = magnitude - low_value;
   const double above = next_value - magnitude;
@@ -29,7 +30,7 @@ TEST(Bf16, ConversionToFp32IsTheUpperHalf) {
 TEST(Bf16, EveryUpperHalfRoundsToTheNearestValueWithTiesToEven) {
   for (std::uint32_t upper = 0; upper <= 0xffff; ++upper) {
     const std::uint32_t magnitude = upper & 0x7fffU;
-    if (magnitude >= 0x7f80) continue;  // infinity and NaN: below
+    if (magnitude >= 0x7f80) continue;  // infinity and NaN are tested below
     const double low = static_cast<double>(from_bits(magnitude << 16));
     const double next = magnitude == 0x7f7f ? 0x1p128 : static_cast<double>(from_bits((magnitude + 1) << 16));
     for (const std::uint32_t lower : {0x0000U, 0x0001U, 0x7fffU, 0x8000U, 0x8001U, 0xffffU}) {
@@ -79,7 +80,7 @@ TEST(Fp16, EveryValueConvertsToFp32AndBack) {
 TEST(Fp16, ValuesBetweenTwoNeighboursRoundToTheNearestWithTiesToEven) {
   for (std::uint32_t low = 0; low < 0x7c00; ++low) {
     const double low_value = fp16_value(low);
-    const double next_value = fp16_value(low + 1);  // 65536 after the largest, which the formula gives
+    const double next_value = fp16_value(low + 1);  // for the largest value the formula returns 65536
     const float tie = static_cast<float>((low_value + next_value) / 2);
     for (const float value : {std::nextafter(tie, 0.0F), tie, std::nextafter(tie, 1e9F)}) {
       const std::uint16_t expected = nearest(double{value}, low, low_value, next_value);

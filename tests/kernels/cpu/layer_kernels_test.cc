@@ -14,7 +14,7 @@
 namespace rp::models {
 namespace {
 
-// Rows of every length around the width of a vector.
+// Lengths of rows around multiples of a vector's width.
 constexpr std::int64_t kLengths[] = {1, 2, 15, 16, 17, 31, 33, 48, 100};
 
 std::vector<float> random_floats(std::size_t count, float scale = 1) {
@@ -33,7 +33,7 @@ std::vector<std::uint16_t> as_bf16(const std::vector<float>& values) {
   return result;
 }
 
-// The bytes of `result` after `run(kernels)`, which must be the same for all tables.
+// Expects the same bytes of `result` after `run(kernels)` for all tables.
 template <typename T, typename Run>
 void expect_same_on_all_sets(std::vector<T>& result, const Run& run) {
   const std::vector<T> before = result;
@@ -62,7 +62,7 @@ TEST(Kernels, RmsNormOfARowHasUnitMeanSquare) {
   }
 }
 
-// Rotates the pairs (x[i], 0) of one head by (cosine[i], 0): what comes out is fp16(x * cosine).
+// Rotates the pairs (x[i], 0) of one head by (cosine[i], 0), which computes fp16(x * cosine).
 std::vector<std::uint16_t> products_in_fp16(const std::vector<std::uint16_t>& x, const std::vector<float>& cosine) {
   std::vector<std::uint16_t> pairs = x, result(2 * x.size());
   pairs.resize(2 * x.size());
@@ -89,7 +89,7 @@ TEST(Kernels, EveryFp16ValueIsReadAndWrittenAsItIs) {
 TEST(Kernels, FloatsAreRoundedToFp16ToNearestWithTiesToEven) {
   std::vector<float> floats;
   for (std::uint32_t bits = 0; bits < 0x7c00; ++bits) {
-    // Halfway between two neighbours, and one fp32 to each side.
+    // Halfway between two neighbours, and the nearest fp32 on each side.
     const c10::Half low(static_cast<std::uint16_t>(bits), c10::Half::from_bits());
     const c10::Half high(static_cast<std::uint16_t>(bits + 1), c10::Half::from_bits());
     const float next = bits == 0x7bff ? 65536.0F : static_cast<float>(high);
@@ -120,7 +120,7 @@ TEST(Kernels, EveryInstructionSetGivesTheSameBitsInEveryFormat) {
       table.glu(DType::kBFloat16, {a16.data(), b16.data(), y16.data()}, 0, n);
       table.glu_grad(DType::kBFloat16, {c16.data(), a16.data(), b16.data(), y16.data() + n, y16.data() + 2 * n}, 0, n);
     });
-    // The same numbers as fp16 are others, of any size.
+    // Read as fp16, the same bits are different numbers, of any size.
     expect_same_on_all_sets(y16, [&](const LayerKernels& table) {
       table.glu(DType::kFloat16, {a16.data(), b16.data(), y16.data()}, 0, n);
       table.glu_grad(DType::kFloat16, {c16.data(), a16.data(), b16.data(), y16.data() + n, y16.data() + 2 * n}, 0, n);
@@ -221,7 +221,7 @@ TEST(KernelsDeathTest, ACallWithADTypeThatItsLoopDoesNotTakeIsRefused) {
   for (const LayerKernels* table : usable_layer_kernels()) {
     EXPECT_DEATH(table->glu(DType::kFloat64, {x.data(), x.data(), y.data()}, 0, 16), kWhy) << table->name;
     EXPECT_DEATH(table->add(DType::kInt16, {x.data(), y.data()}, 0, 16), kWhy) << table->name;
-    // Behind a matrix product there is no fp16.
+    // The loops that follow a matrix product do not support fp16.
     EXPECT_DEATH(table->cross_entropy(DType::kFloat16, {x.data(), &label, &loss, 20, 1.0F, true}, 0, 1), kWhy)
         << table->name;
     EXPECT_DEATH(table->pack(DType::kFloat16,
@@ -245,7 +245,7 @@ TEST(Kernels, NotANumberGoesThroughEveryKernelAndStaysOne) {
   float loss = 0;
   layer_kernels().cross_entropy(DType::kFloat32, {x.data(), &label, &loss, 20, 1.0F, true}, 0, 1);
   EXPECT_TRUE(std::isnan(loss));
-  // In bf16 too: rounding must not turn a NaN's bits into infinity or zero.
+  // The same in bf16: rounding must not turn a NaN's bits into infinity or zero.
   std::vector<std::uint16_t> half(16, 0x7f81), ones(16, 0x3f80), out(16);
   layer_kernels().glu(DType::kBFloat16, {half.data(), ones.data(), out.data()}, 0, 16);
   EXPECT_EQ(out[3], 0x7fc0);

@@ -1,6 +1,6 @@
 // tests/kernels/cuda/device_array.h
-// Arrays where the kernels under test find them (on a GPU, or under the emulation in plain memory), and element
-// formats.
+// Arrays in the memory of the kernels under test (a GPU's, or plain memory under the emulation),
+// and element formats.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@
 
 namespace rp::cuda {
 
-// Memory of bytes.
+// Memory of a number of bytes.
 class DeviceMemory {
  public:
   explicit DeviceMemory(std::size_t bytes);
@@ -31,7 +31,7 @@ class DeviceMemory {
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
   void write(const std::vector<std::byte>& from);
-  [[nodiscard]] std::vector<std::byte> read() const;  // after all kernels
+  [[nodiscard]] std::vector<std::byte> read() const;  // after all kernels have finished
   [[nodiscard]] std::byte* data() const { return data_; }
 
  private:
@@ -72,7 +72,8 @@ inline std::vector<std::byte> DeviceMemory::read() const {
 }
 #endif
 
-// An array between two guards, whose bytes no kernel may change. `shift` elements before it make it unaligned.
+// An array between two guards, whose bytes no kernel may change. `shift` elements before the array
+// make it unaligned.
 template <typename T>
 class DeviceArray {
  public:
@@ -112,19 +113,19 @@ inline std::uint16_t bf16_bits(float value) {
   return static_cast<std::uint16_t>((bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16);
 }
 
-// A value as it is stored, rounded.
+// Returns the value rounded to the dtype in which it is stored.
 inline float rounded(DType dtype, float value) {
   if (dtype == DType::kFloat32) return value;
   if (dtype == DType::kFloat16) return static_cast<float>(static_cast<_Float16>(value));
   return std::bit_cast<float>(static_cast<std::uint32_t>(bf16_bits(value)) << 16);
 }
 
-// Half the distance of neighbouring values near 1.
+// Returns half the distance between neighbouring values near 1.
 inline float half_unit(DType dtype) {
   return dtype == DType::kFloat32 ? 6e-8F : dtype == DType::kFloat16 ? 0x1p-11F : 0x1p-8F;
 }
 
-// An array of elements of a format, given and read as fp32.
+// An array of elements of any format, written and read as fp32.
 class ElementArray {
  public:
   ElementArray(DType dtype, const std::vector<float>& values, std::size_t shift = 0)
@@ -162,7 +163,8 @@ class ElementArray {
   DeviceArray<float> floats_;
 };
 
-// Normally distributed values that are values of the format; another `seed`, other values.
+// Returns normally distributed values that the format can represent. Another `seed` returns other
+// values.
 inline std::vector<float> random_values(DType dtype, std::int64_t count, unsigned seed, float scale = 1) {
   std::mt19937 generator(seed);
   std::normal_distribution<float> normal(0, scale);
@@ -171,7 +173,7 @@ inline std::vector<float> random_values(DType dtype, std::int64_t count, unsigne
   return result;
 }
 
-// |actual - expected| <= units * half_unit * (|expected| + scale), element by element.
+// Expects |actual - expected| <= units * half_unit * (|expected| + scale) for each element.
 inline void expect_near(DType dtype, const std::vector<float>& actual, const std::vector<float>& expected, float units,
                         float scale, const std::string& what) {
   ASSERT_EQ(actual.size(), expected.size()) << what;
@@ -182,7 +184,7 @@ inline void expect_near(DType dtype, const std::vector<float>& actual, const std
   }
 }
 
-// Base of the tests: skips where there is no GPU.
+// The base class of the tests. It skips them if there is no GPU.
 class KernelTest : public testing::TestWithParam<DType> {
  protected:
   void SetUp() override {

@@ -17,7 +17,8 @@ namespace {
 constexpr std::size_t kStackBytes = 128 << 10;
 constexpr unsigned kLanes = 32;
 
-// Released when all have come; a thread that goes on early waits at the next one.
+// A barrier that is released when all threads have arrived. A thread that continues early waits at
+// the next barrier.
 struct Barrier {
   unsigned size = 0;
   unsigned arrived = 0;
@@ -29,7 +30,8 @@ struct Copy {
   const void* from = nullptr;
 };
 
-// Entered through `context`, later resumed at `resume`: a jump saves the two system calls of swapcontext().
+// A fiber is entered through `context` and later resumed at `resume`, because a jump avoids the two
+// system calls of swapcontext().
 struct Fiber {
   ucontext_t context = {};
   jmp_buf resume = {};
@@ -37,13 +39,13 @@ struct Fiber {
   bool is_started = false;
   bool is_done = false;
   unsigned num_exchanges = 0;
-  std::vector<Copy> copies;                   // of the group that is not ended
-  std::deque<std::vector<Copy>> copy_groups;  // not waited for
+  std::vector<Copy> copies;                   // of the group that has not ended
+  std::deque<std::vector<Copy>> copy_groups;  // groups that have not been waited for
 };
 
 struct Warp {
   Barrier barrier;
-  std::uint64_t bits[2][kLanes] = {};  // of even and odd exchanges: one barrier each is enough
+  std::uint64_t bits[2][kLanes] = {};  // for even and odd exchanges, so that one barrier each is enough
 };
 
 jmp_buf scheduler;
@@ -74,7 +76,7 @@ void check_copies() {
   if (!is_empty) fail("a thread ends without waiting for its copies");
 }
 
-// A fiber runs one thread of each block, so that a block costs no system calls.
+// A fiber runs one thread of each block, so that starting a block needs no system calls.
 void run_fiber() {
   for (;;) {
     (*block_body)();
@@ -100,7 +102,7 @@ void start(Fiber& fiber) {
   fiber.is_done = false;
   fiber.num_exchanges = 0;
   fiber.copy_groups.clear();
-  if (fiber.is_started) return;  // it waits for the next block
+  if (fiber.is_started) return;  // it is waiting for the next block
   getcontext(&fiber.context);
   fiber.context.uc_stack.ss_sp = fiber.stack.get();
   fiber.context.uc_stack.ss_size = kStackBytes;
@@ -120,7 +122,7 @@ bool is_warp_done(unsigned warp) {
                      [](const auto& fiber) { return fiber->is_done; });
 }
 
-// Gives `bits` to the other lanes of the warp; the result is what each of them gave.
+// Passes `bits` to the other lanes of the warp and returns the bits that each lane passed.
 std::array<std::uint64_t, kLanes> gather(std::uint64_t bits) {
   Warp& warp = warps[thread_index.x / kLanes];
   std::uint64_t* values = warp.bits[current().num_exchanges++ % 2];
@@ -131,7 +133,7 @@ std::array<std::uint64_t, kLanes> gather(std::uint64_t bits) {
   return all;
 }
 
-// The low and the high half of a register.
+// Returns the low or the high half of a register.
 std::uint16_t half_of(std::uint64_t word, unsigned i) { return static_cast<std::uint16_t>(word >> (16 * i)); }
 
 std::uint64_t both(std::uint32_t low, std::uint32_t high) { return low | std::uint64_t{high} << 32; }
@@ -200,8 +202,8 @@ void run_block(unsigned threads, const std::function<void()>& body) {
   warps.assign(threads / kLanes, Warp{.barrier = {.size = kLanes}});
   while (fibers.size() < threads) fibers.push_back(std::make_unique<Fiber>());
   for (unsigned i = 0; i < threads; ++i) start(*fibers[i]);
-  // Each warp runs as far as it can before the next one does, from the first or from the last one on: where a barrier
-  // is missing, some warp is far ahead of another.
+  // Each warp runs until it must wait before the next one runs, starting from the first or from the
+  // last warp. So if a barrier is missing, some warp gets far ahead of another.
   const auto num_warps = static_cast<unsigned>(warps.size());
   for (bool is_done = false; !is_done;) {
     is_done = true;

@@ -1,10 +1,12 @@
 // tests/kernels/cuda/emulation.h
-// Runs the kernels of kernels/cuda on the CPU, as plain C++: included before each of their sources (-include).
+// Runs the kernels of kernels/cuda on the CPU, as plain C++. Included before each of their sources
+// (-include).
 //
-// Blocks run one after the other; the threads of a block are fibers of the calling thread, which change only at
-// __syncthreads(), shuffles and products of fragments, and a warp runs as far ahead of the others as barriers let it.
-// Stricter than a GPU: a barrier that not all threads of a block (lanes of a warp) reach ends the process. exp, log,
-// sin and cos are as far from the nearest value as CUDA's may be. What it cannot see: races within a warp, limits of
+// Blocks run one after the other. The threads of a block are fibers of the calling thread, which
+// switch only at __syncthreads(), shuffles and products of fragments; a warp runs ahead of the
+// others until a barrier stops it. The emulation is stricter than a GPU: a barrier that not all
+// threads of a block (or lanes of a warp) reach ends the process. exp, log, sin and cos have errors
+// as large as CUDA's may be. The emulation does not detect races within a warp, or limits of
 // registers and memory. Not thread-safe.
 #pragma once
 
@@ -38,20 +40,20 @@ void run_block(unsigned threads, const std::function<void()>& body);
 
 void wait_for_block();
 
-// Gives `bits` to the other lanes of the warp; the result is that of lane (own ^ step).
+// Passes `bits` to the other lanes of the warp and returns the bits of lane (own ^ step).
 std::uint64_t exchange(std::uint64_t bits, unsigned step);
 
-// What matrix.cuh has of the PTX ISA. A copy (of zeros, if `from` is null) is made when its thread waits for it, and no
-// earlier.
+// The instructions of the PTX ISA that matrix.cuh uses. A copy (of zeros, if `from` is null) is
+// made when its thread waits for it, not earlier.
 void begin_copy(void* to, const void* from);
 void end_copy_group();
 void wait_for_copies(std::size_t num_left);
 void load_matrices(std::uint32_t (&to)[4], const void* row, bool is_transposed);
-// The product of 16-bit elements in fp64, added to c and rounded once.
+// Computes the product of 16-bit elements in fp64, adds it to c and rounds once.
 void multiply_add(float (&c)[4], const std::uint32_t (&a)[4], const std::uint32_t* b, float (*widen)(std::uint16_t));
 
-// `exact` in fp32, moved by at most `most` neighbouring values: which one depends on `argument` alone. What functions
-// give without error stays: 0, 1, infinities, NaN.
+// Returns `exact` in fp32, moved by up to `most` neighbouring values. The distance depends on
+// `argument` only. Results that functions return exactly are not moved: 0, 1, infinities, NaN.
 inline float inexact(double exact, float argument, int most) {
   auto value = static_cast<float>(exact);
   if (!std::isfinite(value) || exact == 0 || exact == 1) return value;
@@ -61,7 +63,7 @@ inline float inexact(double exact, float argument, int most) {
   return value;
 }
 
-// The largest errors that CUDA's documentation gives, in units of the last place.
+// The largest errors according to CUDA's documentation, in units of the last place.
 inline float device_expf(float x) { return inexact(std::exp(static_cast<double>(x)), x, 2); }
 inline float device_logf(float x) { return inexact(std::log(static_cast<double>(x)), x, 1); }
 inline float device_cosf(float x) { return inexact(std::cos(static_cast<double>(x)), x, 2); }
@@ -121,14 +123,14 @@ inline EmulatedBfloat __float2bfloat16_rn(float value) {
 
 namespace rp::cuda {
 
-// In place of that of launch.cuh.
+// Replaces the launch() of launch.cuh.
 template <typename GridType, typename... Parameters, typename... Arguments>
 void launch_emulated(const char* name, void (*kernel)(Parameters...), const GridType& grid,
                      const Arguments&... arguments) {
   if (grid.blocks <= 0 || grid.blocks_y <= 0) return;
   if (grid.threads == 0 || grid.threads > 1024 || grid.threads % 32 != 0)
     emulation::fail(std::string(name) + ": threads");
-  // As many blocks at most as make a kernel go over its rows in strides.
+  // At most so many blocks that a kernel has to process its rows in strides.
   emulation::grid_size = {static_cast<unsigned>(std::min<std::int64_t>(grid.blocks, 7)),
                           static_cast<unsigned>(grid.blocks_y)};
   emulation::block_size = {grid.threads, 1};

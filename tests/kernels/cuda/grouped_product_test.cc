@@ -1,5 +1,5 @@
-// Products over experts against sums in fp64. Values are small whole numbers, so every sum is exact in any order, and
-// results have to have the bits of the exact ones, rounded once.
+// Compares products over experts with sums in fp64. Values are small whole numbers, so every sum is
+// exact in any order, and results must have the bits of the exact values, rounded once.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,10 +27,10 @@ std::vector<float> whole_numbers(std::int64_t count, unsigned seed) {
 struct Sizes {
   Counts counts;
   std::int64_t inputs, outputs;
-  std::int64_t rows_behind = 0;  // that belong to no expert
+  std::int64_t rows_behind = 0;  // after those of the experts; they belong to no expert
 };
 
-// All that a layer of experts has, and what its products have to be.
+// The operands of a layer of experts and the expected results of its products.
 class Layer {
  public:
   Layer(DType dtype, const Sizes& sizes)
@@ -89,7 +89,7 @@ class Layer {
     expected = grad_weight_;
     for (float& value : expected) value += 5;
     EXPECT_EQ(sum.values(), expected) << what;
-    (void)plan.values();  // its guards
+    (void)plan.values();  // checks its guards
   }
 
  private:
@@ -124,8 +124,8 @@ class Layer {
   std::vector<float> x_, weight_, grad_, y_, grad_x_, grad_weight_;
 };
 
-// Experts without rows at the beginning, in the middle and at the end; rows around a tile's 128; widths around a pack's
-// 8 (4), a step's 32 (16) and a tile's 128.
+// Experts without rows at the beginning, in the middle and at the end; numbers of rows around a
+// tile's 128; widths around a pack's 8 (4), a step's 32 (16) and a tile's 128.
 TEST_P(GroupedProducts, AreExactForAnyCountsAndWidths) {
   const std::vector<Sizes> all = {{{0, 3, 0, 0, 129, 1, 0}, 40, 24},
                                   {{128, 127}, 136, 8},
@@ -141,15 +141,16 @@ TEST_P(GroupedProducts, AreExactForAnyCountsAndWidths) {
 
 TEST_P(GroupedProducts, TakeArraysThatAreNotAligned) { Layer(GetParam(), {{0, 130, 3}, 40, 24}).expect_results(3); }
 
-// More than threads that plan them.
+// More experts than the threads that plan them.
 TEST_P(GroupedProducts, AreExactForManyExpertsOfFewRows) {
-  if (GetParam() != DType::kFloat32) return;  // the plan knows no format
+  if (GetParam() != DType::kFloat32) return;  // the plan does not depend on the format
   Counts counts;
   for (std::int64_t i = 0; i < 260; ++i) counts.push_back(i % 3);
   Layer(GetParam(), {counts, 16, 8}).expect_results(0);
 }
 
-// Nothing on the GPU can throw: some rows get another expert's product or none, and no other memory is read or written.
+// The GPU cannot throw: some rows get the product of another expert or none, and no other memory is
+// read or written.
 TEST_P(GroupedProducts, OfWrongCountsStayInsideTheirArrays) {
   const std::int64_t rows = 140, experts = 3, width = 8;
   for (const Counts& wrong :

@@ -1,4 +1,5 @@
-// Norms, rotary embedding, SwiGLU and token embedding against the portable table of the CPU, in fp32.
+// Compares norms, rotary embedding, SwiGLU and token embedding with the portable table of the CPU,
+// in fp32.
 #include "kernels/cuda/kernels.h"
 
 #include <gtest/gtest.h>
@@ -24,9 +25,10 @@ INSTANTIATE_TEST_SUITE_P(Formats, Kernels, testing::Values(DType::kBFloat16, DTy
 class Rows : public KernelTest {};
 class RotaryTables : public KernelTest {};
 
-// Around the width of a pack (4 or 8), of a warp's and a block's packs (2048), and of what a block keeps (8192).
+// Widths around a pack (4 or 8), the packs of a warp and of a block (2048), and the elements that a
+// block keeps (8192).
 constexpr std::int64_t kColumns[] = {1, 3, 7, 8, 9, 64, 100, 1000, 2048, 2056, 5001, 8192, 8200, 9001};
-// Of the norm's gradient around the packs of blocks of 128, 256, 512 and 1024 threads.
+// For the norm's gradient: widths around the packs of blocks of 128, 256, 512 and 1024 threads.
 constexpr std::int64_t kColumnsOfGradients[] = {1,    3,    7,    8,    9,    64,   100,  512,  516,  1000,
                                                 1024, 1032, 2048, 2056, 4096, 4104, 5001, 8192, 8200, 9001};
 
@@ -83,7 +85,7 @@ TEST_P(Kernels, AddRmsNormHasTheBitsOfTheSumAndOfItsNorm) {
     const Norm norm = run_norm(dtype, sum, weight, rows);
     EXPECT_EQ(bytes_of(y.values()), bytes_of(norm.y));
     EXPECT_EQ(bytes_of(rstd.values()), bytes_of(norm.rstd));
-    // In place, as its manual allows.
+    // In place, as the table's documentation allows.
     kernel_table().add_rms_norm(dtype, {a.data(), b.data(), w.data(), b.data(), y.data(), rstd.data(), columns, 1e-5F},
                                 rows, nullptr);
     EXPECT_EQ(bytes_of(b.values()), bytes_of(sum));
@@ -108,7 +110,7 @@ NormGrad run_norm_grad(DType dtype, const std::vector<float>& grad_y, const std:
                                {g.data(), grad_sum == nullptr ? nullptr : add.data(), in.data(), w.data(), r.data(),
                                 grad_x.data(), grad_weight.data(), partial.data(), columns, kind},
                                rows, nullptr);
-  (void)partial.values();  // its guards
+  (void)partial.values();  // checks its guards
   return {grad_x.values(), grad_weight.values()};
 }
 
@@ -129,7 +131,8 @@ TEST_P(Kernels, RmsNormGradAgreesWithTheCpuAndAddsTheSumsGradient) {
           {grad_y.data(), x.data(), weight.data(), rstd.data(), grad_x.data(), grad_weight.data(), columns}, 0, rows);
       const std::string what = std::to_string(rows) + " x " + std::to_string(columns);
       const bool is_fp32 = dtype == DType::kFloat32;
-      // One column normalises to +-1: its gradient is what rounding leaves of 0, of values up to 1 / rstd.
+      // One column is normalised to +-1. Its gradient is the rounding error of 0, computed from
+      // values up to 1 / rstd.
       const float scale = columns == 1 ? 30.0F : 0.1F;
       const NormGrad plain = run_norm_grad(dtype, grad_y, x, weight, rstd, nullptr);
       expect_near(dtype, plain.grad_x, grad_x, is_fp32 ? 50 : 1.1F, scale, "grad_x of " + what);
@@ -173,14 +176,15 @@ TEST_P(Kernels, OtherKindsOfNormsAgreeWithTheCpu) {
   }
 }
 
-// The terms of the weight's gradient have a factor that is rounded; added in fp64 they leave no more than the order of
-// a sum.
+// The terms of the weight's gradient have a rounded factor. Adding them in fp64 leaves only
+// differences due to the order of the sum.
 TEST_P(Kernels, RmsNormGradAddsTheRowsOfAllPartialSumsToTheWeightsGradient) {
   const DType dtype = GetParam();
   struct Shape {
     std::int64_t rows, columns;
   };
-  // Partial sums of 2, 3, 6 and 16 rows, the last ones of fewer; rows of three blocks.
+  // Partial sums of 2, 3, 6 and 16 rows, where the last one has fewer; rows that occupy three
+  // blocks.
   std::vector<Shape> shapes = {{681, 9}, {1021, 3}, {2048, 4}, {3, 16392}};
   if (dtype == DType::kBFloat16) shapes.push_back({5460, 8});
   for (const auto& [rows, columns] : shapes) {
@@ -209,7 +213,7 @@ TEST_P(Kernels, RmsNormGradAddsTheRowsOfAllPartialSumsToTheWeightsGradient) {
   }
 }
 
-// Two for each of 170 multiprocessors; the scratch memory has a row for each.
+// Two blocks for each of 170 multiprocessors. The scratch memory has a row for each block.
 TEST_F(Rows, Of2048TokensGiveTheNormsGradient340BlocksAtLeast) {
   EXPECT_EQ(models::num_row_sums(0), 0);
   for (std::int64_t rows = 1; rows <= 20000; ++rows) {
@@ -229,7 +233,7 @@ TEST_P(Kernels, ResultsDoNotDependOnAlignment) {
     std::vector<std::size_t> shifts;
   };
   for (const auto& [rows, columns, shifts] :
-       {Case{20, 520, {1, 2, 5}}, Case{690, 24, {5}}}) {  // two rows a partial sum
+       {Case{20, 520, {1, 2, 5}}, Case{690, 24, {5}}}) {  // two rows per partial sum
     const std::vector<float> x = random_values(dtype, rows * columns, 1), w = random_values(dtype, columns, 2);
     const std::vector<float> grad = random_values(dtype, rows * columns, 3);
     const Norm aligned = run_norm(dtype, x, w, rows);
@@ -297,7 +301,7 @@ TEST_P(Kernels, RotationAgreesWithTheCpuInBothDirectionsAndInPlace) {
         const ElementArray in(dtype, x, shift), out(dtype, rows * heads * size, shift);
         kernel_table().rotate(dtype, {in.data(), out.data(), c.data(), s.data(), sequence, heads, size, back}, rows,
                               nullptr);
-        // The last bit of fp16 is worth 6e-8 at least; in fp32 the two products may cancel.
+        // The last bit of fp16 is at least 6e-8; in fp32 the two products may cancel.
         const float scale = dtype == DType::kFloat32 ? 4.0F : dtype == DType::kFloat16 ? 1e-4F : 0.0F;
         expect_near(dtype, out.values(), expected, 1.1F, scale, "size " + std::to_string(size));
         kernel_table().rotate(dtype, {in.data(), in.data(), c.data(), s.data(), sequence, heads, size, back}, rows,
@@ -323,9 +327,9 @@ TEST_P(Kernels, GluAndItsGradientAgreeWithTheCpu) {
       kernel_table().glu(dtype, {g.data(), u.data(), out.data(), activation}, count, nullptr);
       const float units = dtype == DType::kFloat32 ? 20 : 1.1F;
       expect_near(dtype, out.values(), y, units, 1e-3F, "y");
-      // In place, as its manual allows.
+      // In place, as the table's documentation allows.
       kernel_table().glu_grad(dtype, {d.data(), g.data(), u.data(), g.data(), u.data(), activation}, count, nullptr);
-      // Its slope has a zero, near which the error is that of terms of the size of grad * up.
+      // The slope has a zero. Near it the error is that of terms of the size of grad * up.
       expect_near(dtype, g.values(), grad_gate, units, dtype == DType::kFloat32 ? 1 : 1e-2F, "grad_gate");
       expect_near(dtype, u.values(), grad_up, units, 1e-3F, "grad_up");
     }
@@ -405,8 +409,8 @@ TEST_P(Kernels, EmbeddingGradientAddsRowsInOrderOfPlaceToTheirIdsOnly) {
       kernel_table().embed_grad(
           dtype, {g.data(), ids_there.data(), places_there.data(), weight.data(), vocabulary, columns, padding_id},
           count, nullptr);
-      EXPECT_EQ(bytes_of(weight.values()), bytes_of(expected))
-          << columns;  // the same sums in the same order: the same bits
+      // The same sums in the same order have the same bits.
+      EXPECT_EQ(bytes_of(weight.values()), bytes_of(expected)) << columns;
     }
   }
 }
@@ -424,7 +428,7 @@ TEST_P(Kernels, CallsWithoutRowsTouchNoMemory) {
   kernel_table().scale(dtype, {}, nullptr);
   kernel_table().embed(dtype, {.vocabulary = 5, .columns = 64}, 0, nullptr);
   kernel_table().embed_grad(dtype, {.vocabulary = 5, .columns = 64}, 0, nullptr);
-  // What is written all the same: sums of nothing.
+  // Results that are still written: the sums of nothing.
   const DeviceArray<float> grad_weight(std::vector<float>(64, 3.0F)), total(std::vector<float>(1, 3.0F));
   kernel_table().rms_norm_grad(dtype, {.grad_weight = grad_weight.data(), .columns = 64}, 0, nullptr);
   kernel_table().sum_losses({.total = total.data()}, nullptr);

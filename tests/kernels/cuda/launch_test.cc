@@ -1,4 +1,5 @@
-// What only a GPU shows of launches: its clock, and that a kernel that is loaded does not wait for other streams.
+// Tests of launches that need a GPU: its clock, and that a loaded kernel does not wait for other
+// streams.
 #include "kernels/cuda/kernels.h"
 
 #include <cuda_runtime_api.h>
@@ -19,7 +20,7 @@ class Launch : public KernelTest {};
 
 constexpr std::chrono::seconds kMaxShut{5};
 
-// Holds up a stream: a host function waits until it is open, or for so long.
+// Blocks a stream: a host function waits until the gate is open, or for a maximum time.
 struct Gate {
   std::atomic<bool> is_open{false};
 };
@@ -35,8 +36,9 @@ cudaStream_t make_stream() {
   return stream;
 }
 
-// CUDA loads a kernel when it is first launched, and waits for the context's other streams before it does
-// (gpu_first_launches has by how much). A worker's warm-up rests on that being over then (docs/design/warm-up.md).
+// CUDA loads a kernel when it is first launched, and first waits for the context's other streams
+// (gpu_first_launches reports the delay). The warm-up of a worker relies on this having happened
+// then (docs/design/warm-up.md).
 TEST_F(Launch, OfALoadedKernelDoesNotWaitForAnotherStream) {
   const DeviceArray<std::int64_t> total(1);
   const cudaStream_t shut = make_stream(), open = make_stream();
@@ -52,13 +54,13 @@ TEST_F(Launch, OfALoadedKernelDoesNotWaitForAnotherStream) {
   check(cudaStreamSynchronize(open));
   const std::chrono::duration<double> took = steady_clock::now() - begin;
   const bool was_shut = cudaStreamQuery(shut) == cudaErrorNotReady;
-  (void)cudaGetLastError();  // that it was not ready
+  (void)cudaGetLastError();  // clears the error that it was not ready
   gate.is_open = true;
   check(cudaStreamSynchronize(shut));
   check(cudaStreamDestroy(shut));
   check(cudaStreamDestroy(open));
   EXPECT_TRUE(was_shut) << "after " << took.count() << " s";
-  // And what add_time is for: the GPU's nanoseconds from one to the next.
+  // The purpose of add_time: the GPU's nanoseconds between two calls.
   const std::int64_t added = total.values()[0] - before;
   EXPECT_GE(added, 0);
   EXPECT_LE(static_cast<double>(added), 1e9 * took.count());

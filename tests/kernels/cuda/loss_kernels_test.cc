@@ -1,4 +1,5 @@
-// Cross entropy and the end of a backward, against the portable table of the CPU, in fp32, and plain loops.
+// Compares cross entropy and the end of a backward with the portable table of the CPU, in fp32, and
+// with plain loops.
 #include "kernels/cuda/kernels.h"
 
 #include <gtest/gtest.h>
@@ -53,7 +54,8 @@ TEST_P(LossKernels, CrossEntropyAgreesWithTheCpuForAnyVocabulary) {
       const Loss expected = reference(logits, labels, 0.25F),
                  actual = run_cross_entropy(dtype, logits, labels, 4, true, shift);
       expect_near(DType::kFloat32, actual.losses, expected.losses, 40, 1, "losses of " + std::to_string(columns));
-      // At the label the probability and one are subtracted, times 0.25. The last bit of fp16 is worth 6e-8 at least.
+      // At the label, one is subtracted from the probability, times 0.25. The last bit of fp16 is
+      // at least 6e-8.
       const float scale = dtype == DType::kFloat32 ? 0.25F : dtype == DType::kFloat16 ? 1e-4F : 1e-6F;
       expect_near(dtype, actual.logits, expected.logits, dtype == DType::kFloat32 ? 40 : 1.1F, scale,
                   "gradient of " + std::to_string(columns));
@@ -120,7 +122,7 @@ TEST_P(LossKernels, DivisorThatIsNotPositiveGivesNoGradient) {
   }
 }
 
-// Logits of -infinity are how tokens are ruled out; whole threads may see nothing else.
+// Logits of -infinity rule out tokens; whole threads may see nothing else.
 TEST_P(LossKernels, RuledOutTokensHaveNoProbability) {
   const DType dtype = GetParam();
   const std::int64_t columns = 20000;
@@ -210,7 +212,7 @@ Rounded run_round(DType dtype, const std::vector<float>& gradient, std::size_t s
   const ElementArray to(dtype, count, shift);
   const DeviceArray<double> partial(models::num_square_sums(count)), squares(1);
   kernel_table().round_gradient(dtype, {from.data(), to.data(), count, partial.data(), squares.data()}, nullptr);
-  (void)partial.values();  // its guards
+  (void)partial.values();  // checks its guards
   return {to.values(), squares.values()[0]};
 }
 
@@ -241,7 +243,7 @@ TEST_P(LossKernels, TiesRoundToEven) {
 }
 
 TEST_P(LossKernels, SquaresOutsideTheRangeOfFp32AreAddedAllTheSame) {
-  if (GetParam() == DType::kFloat16) return;  // it has no such values
+  if (GetParam() == DType::kFloat16) return;  // fp16 has no such values
   for (const float value : {1e-30F, 1e-15F, 1e25F}) {
     const Rounded actual = run_round(GetParam(), std::vector<float>(1000, value));
     const double expected =
@@ -260,7 +262,7 @@ TEST_P(LossKernels, SquaresAreFiniteExactlyIfAllRoundedValuesAre) {
       EXPECT_FALSE(std::isfinite(run_round(dtype, gradient).squares)) << wrong << " at " << place;
     }
   }
-  // The largest value of each format, and what rounds to infinity.
+  // The largest value of each format, and values that round to infinity.
   const float largest = dtype == DType::kFloat16 ? 65504.0F : dtype == DType::kBFloat16 ? 0x1.fep127F : 0x1.fffffep127F;
   EXPECT_TRUE(std::isfinite(run_round(dtype, std::vector<float>(20000, largest)).squares));
   if (dtype == DType::kFloat16) {
@@ -269,7 +271,7 @@ TEST_P(LossKernels, SquaresAreFiniteExactlyIfAllRoundedValuesAre) {
 }
 
 #ifndef RP_EMULATED_KERNELS
-// Indices beyond 2^31; needs 6 GiB.
+// Indices above 2^31; needs 6 GiB.
 TEST_F(Sums, ArraysOfMoreThanTwoToThe31ElementsAreDoneToTheirEnd) {
   std::size_t free = 0, total = 0;
   check(cudaMemGetInfo(&free, &total));

@@ -62,7 +62,7 @@ TEST(Gemma3, LayersRotateByTheirType) {
   EXPECT_EQ(nested, std::pair(old_full, old_sliding));
 }
 
-// transformers ignores parameters that are not by type.
+// transformers ignores rotary parameters that are not grouped by layer type.
 TEST(Gemma3, RotaryParametersForAllTypesAtOnceAreRefused) {
   expect_refusal({"rope_parameters", "'full_attention'"}, [] {
     (void)read_with(tiny_gemma3_json(), {{"rope_parameters", {{"rope_type", "default"}}}});

@@ -60,7 +60,7 @@ TEST(Ministral3, QueriesGrowAsTheRotaryParametersSay) {
   EXPECT_NE(text_of_layer(other, 1), text);
 }
 
-// transformers ends with an error in the first forward.
+// transformers fails with an error in the first forward.
 TEST(Ministral3, RotaryParametersThatSayNothingOfItAreRefused) {
   for (const char* key : {"llama_4_scaling_beta", "original_max_position_embeddings"}) {
     json rope = yarn();

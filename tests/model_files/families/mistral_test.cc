@@ -11,7 +11,7 @@ nlohmann::json tiny_mistral_json() {
   return config;
 }
 
-// configuration_mistral.py: 4096 where the key is absent, none where it is null.
+// configuration_mistral.py: 4096 if the key is absent, no window if it is null.
 TEST(Mistral, EveryLayerHasTheWindowOfTheFile) {
   EXPECT_EQ(read_with(tiny_mistral_json(), nlohmann::json::object()).layers.at(0).attention.window, 4096);
   EXPECT_EQ(read_with(tiny_mistral_json(), {{"sliding_window", nullptr}}).layers.at(0).attention.window, 0);

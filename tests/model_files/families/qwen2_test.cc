@@ -18,7 +18,7 @@ TEST(Qwen2, QueriesKeysAndValuesHaveBiasesWhateverTheFileSays) {
   EXPECT_EQ(attention.head_norm, AttentionConfig::HeadNorm::kNone);
 }
 
-// modeling_qwen2.py: head_dim is read where it is; the class itself has none.
+// modeling_qwen2.py: head_dim is read if it is present; the config class itself has none.
 TEST(Qwen2, AnAbsentHeadSizeFollowsFromTheOthers) {
   nlohmann::json config = tiny_qwen2_json();
   config.erase("head_dim");

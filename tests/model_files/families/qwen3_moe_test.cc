@@ -29,8 +29,8 @@ TEST(Qwen3Moe, ExpertsAndTheirRouterAreRead) {
   EXPECT_FALSE(read_with(tiny_moe_json(), json::object()).layers.at(0).mlp.experts->normalises);
 }
 
-// modeling_qwen3_moe.py: experts where the layer is not in mlp_only_layers and its number, from 1, is a multiple of the
-// step.
+// modeling_qwen3_moe.py: a layer has experts if it is not in mlp_only_layers and its number,
+// counted from 1, is a multiple of the step.
 TEST(Qwen3Moe, LayersBetweenStepsAndThoseOfTheListHaveAnMlp) {
   EXPECT_EQ(sparse_with(json::object()), (Sparse{true, true, true}));
   EXPECT_EQ(sparse_with({{"decoder_sparse_step", 2}, {"intermediate_size", 16}}), (Sparse{false, true, false}));

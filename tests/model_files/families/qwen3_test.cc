@@ -30,7 +30,7 @@ TEST(Qwen3, EachHeadOfQueriesAndKeysHasANorm) {
   EXPECT_TRUE(read_with(tiny_qwen3_json(), {{"attention_bias", true}}).layers.at(0).attention.output_bias);
 }
 
-// configuration_qwen3.py: 128, not hidden_size / num_attention_heads.
+// configuration_qwen3.py: the default is 128, not hidden_size / num_attention_heads.
 TEST(Qwen3, AnAbsentHeadSizeIs128) {
   json config = tiny_qwen3_json();
   config.erase("head_dim");
