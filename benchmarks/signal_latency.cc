@@ -10,8 +10,8 @@
 #include <new>
 #include <utility>
 
-#include "benchmarks/attached_store.h"
 #include "benchmarks/forked.h"
+#include "benchmarks/store_bandwidth.h"
 #include "common/check.h"
 #include "common/median.h"
 #include "common/system/fd.h"

@@ -9,7 +9,6 @@
 #include <memory>
 #include <utility>
 
-#include "benchmarks/attached_store.h"
 #include "common/median.h"
 #include "common/system/clock.h"
 #include "common/system/fd.h"

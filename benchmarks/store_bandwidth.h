@@ -3,11 +3,16 @@
 // plain pinned memory. Part of gpu_store_bandwidth.cc, which describes what is measured.
 #pragma once
 
+#include <fcntl.h>
+
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cuda/driver.h"
+#include "hoststore/store.h"
 
 namespace rp {
 
@@ -30,5 +35,12 @@ struct StoreBandwidth {
 // kNoResource without a GPU or memory, kUserError if a copy delivered wrong bytes.
 [[nodiscard]] std::vector<StoreBandwidth> measure_store_bandwidth(const CudaDriver& driver,
                                                                   const StoreBandwidthSettings& settings);
+
+// Returns a second view of the store in this process, as a worker has it: parameters are read-only.
+inline std::unique_ptr<Store> attached_view(const Store& store) {
+  std::vector<UniqueFd> descriptors;
+  for (const int fd : store.descriptors()) descriptors.emplace_back(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  return Store::attach(std::move(descriptors));
+}
 
 }  // namespace rp

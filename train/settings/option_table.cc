@@ -263,8 +263,8 @@ const std::vector<TrainOption>& train_options() {
                          "B/R at least M. Takes 4 more bytes of host memory a parameter, and less for activations. On "
                          "processors a round for each worker is the fastest ([memory](memory.md) says what it takes)"),
                     &TrainSettings::rounds_per_step, 1, kMaxBatch),
-      switch_option(spec("async", "", "off", "Update beside the next round, which uses weights one step older",
-                         "The update runs beside the next round, which uses weights one step older. Takes 2 (bf16, "
+      switch_option(spec("async", "", "off", "Update during the next round, which uses weights one step older",
+                         "The update runs during the next round, which uses weights one step older. Takes 2 (bf16, "
                          "fp16) or 4 (fp32) more bytes a parameter"),
                     &TrainSettings::asynchronous),
       choice_option(spec("dtype", "bf16|fp16|fp32", "bf16",
@@ -364,8 +364,8 @@ const std::vector<TrainOption>& train_options() {
           .unset_where([](const TrainSettings& s) { return !s.recompute_grain; }, "by the device"),
       number_option(
           spec("lora-rank", "R", "0",
-               "Train pairs of rank R beside frozen weights (LoRA); final/ is then an adapter of PEFT",
-               "[LoRA](#lora-and-frozen-parts): train a pair of matrices of rank R beside each frozen linear layer. "
+               "Train pairs of rank R next to frozen weights (LoRA); final/ is then an adapter of PEFT",
+               "[LoRA](#lora-and-frozen-parts): train a pair of matrices of rank R next to each frozen linear layer. "
                "`final/` is then an adapter of PEFT"),
           [](auto& s) -> auto& { return s.parts.lora.rank; }, 0, kMaxLoraRank)
           .shown_where([](const TrainSettings& s) { return s.parts.lora.rank == 0; }, "0 (no pairs)"),
@@ -410,8 +410,8 @@ const std::vector<TrainOption>& train_options() {
           [](auto& s) -> auto& { return s.parts.freeze; })
           .unset_where([](const TrainSettings& s) { return s.parts.freeze.empty(); }, "nothing"),
       text_option(
-          spec("train", "REGEX", "nothing", "Train weights whose names match in any case, also beside pairs",
-               "Train these weights in any case, also beside pairs"),
+          spec("train", "REGEX", "nothing", "Always train weights whose names match, also next to pairs",
+               "Always train the weights in whose names this regular expression is found, also next to pairs"),
           [](auto& s) -> auto& { return s.parts.train; })
           .unset_where([](const TrainSettings& s) { return s.parts.train.empty(); }, "nothing"),
       switch_option(spec("save-merged", "", "off", "Write merged/, too: the model with its adapter in the weights"),
