@@ -10,6 +10,8 @@
 
 namespace rp::models {
 
+at::Tensor rows_of(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
+
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -50,8 +52,6 @@ struct WidenedLinear : torch::autograd::Function<WidenedLinear> {
     return result;
   }
 };
-
-at::Tensor rows_of(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 
 // Products of bf16 on the CPU: LibTorch's products, with its bits. LibTorch's autograd would first
 // widen the gradient of the weight and then add it to that of the leaf, which is one pass here. It

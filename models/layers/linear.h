@@ -29,6 +29,9 @@ struct LoraPair {
   double dropout = 0;  // of this call; 0 in evaluations
 };
 
+// Returns x [..., i] as a matrix [n, i].
+[[nodiscard]] at::Tensor rows_of(const at::Tensor& x);
+
 struct LinearWeights {
   at::Tensor weight_oi;
   at::Tensor bias_o{};  // may be undefined

@@ -17,8 +17,6 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-at::Tensor rows_of(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
-
 // Computes y + scale (x A^T) B^T. The narrow product is rounded to the dtype of x, then the sum is
 // rounded.
 struct AddPair : torch::autograd::Function<AddPair> {
