@@ -23,8 +23,9 @@ struct Stem : nn::Module {
 
 struct Residual : nn::Module {
   Residual(int inputs, int outputs, int stride) {
-    body = register_module("body", nn::Sequential(convolution(inputs, outputs, stride), nn::BatchNorm2d(outputs), nn::ReLU(),
-                                                  convolution(outputs, outputs, 1), nn::BatchNorm2d(outputs)));
+    body =
+        register_module("body", nn::Sequential(convolution(inputs, outputs, stride), nn::BatchNorm2d(outputs),
+                                               nn::ReLU(), convolution(outputs, outputs, 1), nn::BatchNorm2d(outputs)));
     skip = register_module("skip", nn::Conv2d(nn::Conv2dOptions(inputs, outputs, 1).stride(stride)));
   }
   at::Tensor forward(at::Tensor x) { return torch::relu(skip(x) + body->forward(x)); }
@@ -59,7 +60,9 @@ int main(int argc, char** argv) {
   const at::Tensor digits = rows.select(1, 64).to(at::kLong);
   const std::int64_t num_train = 1400, steps_per_epoch = num_train / kBatch;
 
-  const rp::LearningRate rate{.schedule = rp::LearningRateSchedule::kCosine, .peak = 1e-2, .warmup_steps = 10,
+  const rp::LearningRate rate{.schedule = rp::LearningRateSchedule::kCosine,
+                              .peak = 1e-2,
+                              .warmup_steps = 10,
                               .max_steps = kEpochs * steps_per_epoch};
   for (int epoch = 0; epoch < kEpochs; ++epoch) {
     const at::Tensor order = torch::randperm(num_train, random);
@@ -71,6 +74,7 @@ int main(int argc, char** argv) {
     }
     const at::Tensor scores = pipe.forward(images.slice(0, num_train), {.requires_grad = false}).at(0);
     const at::Tensor correct = scores.argmax(1).eq(digits.slice(0, num_train));
-    std::printf("epoch %d  loss %.9g  test accuracy %.2f %%\n", epoch + 1, loss, 100 * correct.to(at::kDouble).mean().item<double>());
+    std::printf("epoch %d  loss %.9g  test accuracy %.2f %%\n", epoch + 1, loss,
+                100 * correct.to(at::kDouble).mean().item<double>());
   }
 }

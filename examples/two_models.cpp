@@ -22,10 +22,12 @@ at::Tensor distance(at::Tensor student, at::Tensor teacher) { return (student - 
 
 int main(int argc, char** argv) {
   rp::Session session(argc, argv);
-  const rp::Model large{rp::layer<FrozenBlock>(32), rp::layer<FrozenBlock>(32), rp::layer<FrozenBlock>(32), rp::layer<FrozenBlock>(32)};
+  const rp::Model large{rp::layer<FrozenBlock>(32), rp::layer<FrozenBlock>(32), rp::layer<FrozenBlock>(32),
+                        rp::layer<FrozenBlock>(32)};
   const rp::Model small{rp::layer<Block>(32), rp::layer<Block>(32)};
   rp::Pipeline teacher(session, large, std::vector<rp::Loss>{}, {.num_microbatches = 4, .seed = 1, .name = "teacher"});
-  rp::Pipeline student(session, small, rp::loss("distance", distance), {.num_microbatches = 4, .seed = 2, .name = "student"});
+  rp::Pipeline student(session, small, rp::loss("distance", distance),
+                       {.num_microbatches = 4, .seed = 2, .name = "student"});
   session.start();
 
   auto random = at::make_generator<at::CPUGeneratorImpl>(7);
