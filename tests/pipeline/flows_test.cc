@@ -300,7 +300,7 @@ TEST(Flows, AMicrobatchWithoutAnInputGradientGivesZeros) {
 }
 
 TEST(Flows, ASavedStateKnowsNothingOfRoundsAfterTheLastStep) {
-  const ScratchDirectory scratch;
+  const TempDirectory scratch;
   const Model model{layer<Block>(4), layer<Training>(), layer<Block>(4)};
   PipelineOptions options;
   options.rounds_per_step = 2;
@@ -332,7 +332,7 @@ TEST(Flows, ASavedStateKnowsNothingOfRoundsAfterTheLastStep) {
 }
 
 TEST(Flows, ABackwardOverOtherWeightsThatWereLoadedIsRefused) {
-  const ScratchDirectory scratch;
+  const TempDirectory scratch;
   OneWorkerRun run;
   run.pipeline.save_state(scratch.path() / "state", "");
   const at::Tensor output = run.pipeline.forward(batch_of(1)).at(0);

@@ -43,7 +43,7 @@ int wait_for(pid_t pid) {
 TEST(KilledSaves, LeaveOnlyWholeStates) {
   const char* asked = std::getenv("RP_KILLS");
   const int num_kills = asked == nullptr ? 30 : std::atoi(asked);
-  const ScratchDirectory reference;
+  const TempDirectory reference;
   const auto begin = std::chrono::steady_clock::now();
   ASSERT_EQ(wait_for(start_training(reference.path(), false, false)), 0);
   const auto duration = std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - begin);
@@ -53,7 +53,7 @@ TEST(KilledSaves, LeaveOnlyWholeStates) {
   std::mt19937_64 random(1);
   int num_inside = 0, num_states = 0, num_runs = 0;
   for (; num_inside < num_kills && num_runs < 10 * num_kills; ++num_runs) {
-    const ScratchDirectory output;
+    const TempDirectory output;
     const pid_t pid = start_training(output.path(), true, num_runs % 2 == 0);
     std::this_thread::sleep_for(duration * (random() % 1000) / 1000);
     kill(pid, SIGKILL);
@@ -79,7 +79,7 @@ TEST(KilledSaves, LeaveOnlyWholeStates) {
 // A thread removes what was written, even while the state waits for its final name; then the
 // process ends.
 TEST(KilledSaves, AreRemovedByASecondInterrupt) {
-  const ScratchDirectory output;
+  const TempDirectory output;
   const pid_t pid = fork();
   if (pid == 0) {
     TinyRun run({.options = {.num_microbatches = 3}});

@@ -121,7 +121,7 @@ TEST(MemoryPlan, OfSeveralPipelinesTellsEachItsOwnAndTheSessionTheSum) {
 }
 
 TEST(ParamsOn, ADirectoryGivesTheSameBitsAndSaysWhatLiesThere) {
-  const ScratchDirectory scratch;
+  const TempDirectory scratch;
   std::vector<double> losses[2];
   for (const bool in_files : {false, true}) {
     SessionOptions options;
@@ -145,7 +145,7 @@ TEST(ParamsOn, ADirectoryGivesTheSameBitsAndSaysWhatLiesThere) {
 }
 
 TEST(ParamsOn, AWrongDirectoryIsOneClearErrorOfStart) {
-  const ScratchDirectory scratch;
+  const TempDirectory scratch;
   SessionOptions options;
   options.params_on = (scratch.path() / "missing").string();
   Session session(0, nullptr, options);

@@ -121,7 +121,7 @@ struct Result {
 Result train(const Model& model, const std::string& plan, std::uint64_t seed,
              RecomputeGrain grain = RecomputeGrain::kStage) {
   at::set_num_threads(1);
-  const ScratchDirectory scratch;
+  const TempDirectory scratch;
   std::ofstream(scratch.path() / "plan") << plan << "\n";
   SessionOptions options;
   options.plan = (scratch.path() / "plan").string();

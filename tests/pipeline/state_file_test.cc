@@ -22,7 +22,7 @@ TEST(StateFile, ARunThatWasSavedAndResumedHasTheBitsOfOneThatWasNot) {
     for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
       SCOPED_TRACE(testing::Message() << "asynchronous " << asynchronous << " " << at::toString(dtype));
       const TinySettings settings{.dtype = dtype, .options = {.num_microbatches = 3, .asynchronous = asynchronous}};
-      const ScratchDirectory scratch;
+      const TempDirectory scratch;
       std::vector<double> whole, parts;
       std::vector<at::Tensor> masters;
       {
@@ -47,7 +47,7 @@ TEST(StateFile, ARunThatWasSavedAndResumedHasTheBitsOfOneThatWasNot) {
 }
 
 TEST(StateFile, AStateOfAnotherKindOfRunIsRefusedWithTheDifference) {
-  const ScratchDirectory scratch;
+  const TempDirectory scratch;
   {
     TinyRun run({});
     run.pipeline().save_state(scratch.path() / "state", "");
@@ -73,7 +73,7 @@ std::string refusal(Pipeline& pipeline, const std::filesystem::path& state) {
 }
 
 TEST(StateFile, AnotherDtypeIsRefused) {
-  const ScratchDirectory scratch;
+  const TempDirectory scratch;
   const std::filesystem::path state = scratch.path() / "state";
   TinyRun({}).pipeline().save_state(state, "");
   EXPECT_THAT(refusal(TinyRun({.dtype = at::kBFloat16, .options = {}}).pipeline(), state),
@@ -126,7 +126,7 @@ std::string edit(StateContents& contents, const StateContents& other, std::mt199
 }
 
 TEST(StateFile, NoEditOfAnyFileIsAccepted) {
-  const ScratchDirectory scratch;
+  const TempDirectory scratch;
   const std::filesystem::path first = scratch.path() / "first", second = scratch.path() / "second";
   const auto rounds = tiny_rounds(2);
   std::vector<double> losses;
@@ -151,7 +151,7 @@ TEST(StateFile, NoEditOfAnyFileIsAccepted) {
 }
 
 TEST(StateFile, NoFlippedBitOfATensorIsAccepted) {
-  const ScratchDirectory scratch;
+  const TempDirectory scratch;
   const std::filesystem::path state = scratch.path() / "state";
   TinyRun run({});
   run.pipeline().save_state(state, "");
@@ -169,7 +169,7 @@ TEST(StateFile, NoFlippedBitOfATensorIsAccepted) {
 }
 
 TEST(StateFile, AStateCanBeLoadedIntoARunThatHasTrained) {
-  const ScratchDirectory scratch;
+  const TempDirectory scratch;
   const auto rounds = tiny_rounds(4);
   for (const bool asynchronous : {false, true}) {
     TinyRun run({.options = {.num_microbatches = 3, .asynchronous = asynchronous}});

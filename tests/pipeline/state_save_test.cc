@@ -28,7 +28,7 @@ TEST(StateSave, BesideTrainingHasTheBytesOfOneStandingStill) {
             .dtype = dtype,
             .options = {.num_microbatches = 3, .rounds_per_step = rounds_per_step, .asynchronous = asynchronous}};
         if (dtype == at::kHalf) settings.options.loss_scaling = LossScaling{.growth_interval = 2};
-        const ScratchDirectory still, beside;
+        const TempDirectory still, beside;
         {
           TinyRun run(settings);
           train_and_save(run.pipeline(), settings.options, rounds, still.path(), false);
@@ -48,7 +48,7 @@ TEST(StateSave, BesideTrainingHasTheBytesOfOneStandingStill) {
 
 TEST(StateSave, HasNoNameBeforeItIsFinishedAndLeavesNothingIfItIsNot) {
   const auto rounds = tiny_rounds(1);
-  const ScratchDirectory scratch;
+  const TempDirectory scratch;
   TinyRun run({.options = {.num_microbatches = 3}});
   std::vector<double> losses;
   run.train(rounds, 0, 1, losses);
@@ -65,7 +65,7 @@ TEST(StateSave, HasNoNameBeforeItIsFinishedAndLeavesNothingIfItIsNot) {
 }
 
 TEST(StateSave, WhatFailsItIsThrownByFinish) {
-  const ScratchDirectory scratch;
+  const TempDirectory scratch;
   TinyRun run({});
   run.pipeline().save_state(scratch.path() / "state", "");
   StateSave save = run.pipeline().begin_save_state(scratch.path() / "state", "");
@@ -74,7 +74,7 @@ TEST(StateSave, WhatFailsItIsThrownByFinish) {
 }
 
 TEST(StateSave, WhoMayWriteWeightsWaitsForIt) {
-  const ScratchDirectory scratch;
+  const TempDirectory scratch;
   TinyRun run({.options = {.num_microbatches = 3}});
   std::vector<double> losses;
   run.train(tiny_rounds(1), 0, 1, losses);
@@ -91,7 +91,7 @@ TEST(StateSave, WhoMayWriteWeightsWaitsForIt) {
 }
 
 TEST(StateSave, EndsWithItsPipeline) {
-  const ScratchDirectory scratch;
+  const TempDirectory scratch;
   std::optional<StateSave> save;
   {
     TinyRun run({});

@@ -7,32 +7,18 @@
 
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "roundpipe/models.h"
 #include "roundpipe/pipeline.h"
 #include "roundpipe/session.h"
+#include "tests/common/temp_directory.h"
 #include "tests/models/golden.h"
 #include "tests/reference/reference_loop.h"
 
 namespace rp::test {
-
-// A directory that is removed at the end of its test.
-class ScratchDirectory {
- public:
-  ScratchDirectory() {
-    std::string name = (std::filesystem::temp_directory_path() / "roundpipe-test-XXXXXX").string();
-    path_ = mkdtemp(name.data());
-  }
-  ~ScratchDirectory() { std::filesystem::remove_all(path_); }
-  ScratchDirectory(const ScratchDirectory&) = delete;
-  ScratchDirectory& operator=(const ScratchDirectory&) = delete;
-  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 // Rounds of seven sequences, which only 1 and 7 microbatches divide evenly; some tokens are not
 // trained.
@@ -67,8 +53,8 @@ class TinyRun {
     options.prefetch = settings.prefetch;
     options.warm_up = settings.warm_up;
     if (!settings.plan.empty()) {
-      std::ofstream(scratch_.path() / "plan") << settings.plan << "\n";
-      options.plan = (scratch_.path() / "plan").string();
+      // Made only if it is needed: tests that end in a forked process leave it behind.
+      options.plan = directory_.emplace().write("plan", settings.plan + "\n").string();
     }
     session_ = std::make_unique<Session>(0, nullptr, options);
     pipeline_ = std::make_unique<Pipeline>(*session_, models::load(models::tiny_directory(), settings.dtype),
@@ -97,7 +83,7 @@ class TinyRun {
 
  private:
   TinySettings settings_;
-  ScratchDirectory scratch_;
+  std::optional<TempDirectory> directory_;
   std::unique_ptr<Session> session_;
   std::unique_ptr<Pipeline> pipeline_;
 };

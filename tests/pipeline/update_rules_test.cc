@@ -332,7 +332,7 @@ TEST(LossScales, SkipOverflowsOfFp16AndGoOnFromASavedState) {
       << "and grows again";
   EXPECT_FALSE(same_bits(whole.masters()[0], start[0]));
 
-  const ScratchDirectory scratch;
+  const TempDirectory scratch;
   {
     Program run(options, at::kHalf);
     train(run, 0, 8, scales, skipped);
