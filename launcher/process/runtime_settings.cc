@@ -136,6 +136,9 @@ const std::vector<RuntimeSetting>& runtime_settings() {
        .default_text = "what is free",
        .concerns = "workers on GPUs",
        .help = "How much of its GPU's memory a worker takes at its start, as 24G; it never takes more",
+       .details = "How much of its GPU's memory a worker takes at its start, as `24G`; it never takes more. By default "
+                  "the free memory, except 1 GiB and 1/512 of the store's weights and gradients, divided by the number "
+                  "of workers on the GPU",
        .kind = TextSetting{&S::gpu_memory, parse_memory}},
       {.option = "allow-nondeterminism",
        .variable = "RP_ALLOW_NONDETERMINISM",
