@@ -16,7 +16,7 @@ class DocumentationTest(unittest.TestCase):
         text = subprocess.run([program, "--help"], capture_output=True, text=True, timeout=30, check=True).stdout
         page = (ROOT / "docs" / "train.md").read_text()
         in_help = dict(re.findall(r"^ +(?:-\w, )?--([\w-]+)(?: ([^\s]+))?", text, re.MULTILINE))
-        in_page = {name: argument.replace("\\|", "|") for name, argument in re.findall(r"^\| `--([\w-]+)(?: ([^`]+))?`", page, re.MULTILINE)}
+        in_page = {name: argument.replace("\\|", "|") for name, argument in re.findall(r"^\| (?:`-\w`, )?`--([\w-]+)(?: ([^`]+))?`", page, re.MULTILINE)}
         self.assertGreater(len(in_help), 15)
         self.assertEqual(in_page, in_help)
 
