@@ -77,12 +77,12 @@ std::vector<CpuList> bound_cpus(const LocalMachine& machine, const std::vector<G
   return place_beside_gpus(machine.nodes, node_of_worker);
 }
 
-PlannedProcess planned_worker(const LaunchOptions& options, const Variables& shared, int worker) {
+PlannedProcess planned_worker(const Variables& shared, int worker, int num_threads) {
   PlannedProcess process{
       .name = cat("worker ", worker), .board_index = 1 + worker, .variables = shared, .cpus = {}, .gpu = {}};
   process.variables.emplace_back(kRoleVariable, "worker");
   process.variables.emplace_back(kWorkerVariable, std::to_string(worker));
-  const std::string threads = std::to_string(*options.settings.completed({}).threads_per_worker);
+  const std::string threads = std::to_string(num_threads);
   process.variables.emplace_back("OMP_NUM_THREADS", threads);
   process.variables.emplace_back("MKL_NUM_THREADS", threads);
   return process;
@@ -131,11 +131,11 @@ LaunchPlan make_launch_plan(const LaunchOptions& options, const LocalMachine& ma
     coordinator.variables.emplace_back(kGpuBytesVariable, std::to_string(least_memory(gpus)));
   }
   plan.processes.push_back(std::move(coordinator));
-  const std::string signals = *options.settings.completed({}).signals;
+  const RuntimeSettings settings = options.settings.completed({});
   for (int w = 0; w < num_workers; ++w) {
-    plan.processes.push_back(planned_worker(options, shared, w));
+    plan.processes.push_back(planned_worker(shared, w, *settings.threads_per_worker));
     if (!gpus.empty()) {
-      add_gpu(gpus, static_cast<std::size_t>(w), signals, machine, plan.processes.back());
+      add_gpu(gpus, static_cast<std::size_t>(w), *settings.signals, machine, plan.processes.back());
     }
   }
   if (wants_binding(options, machine)) {

@@ -84,12 +84,13 @@ OptionSpec option(const char* name, const char* argument, const char* default_te
 
 constexpr OptionSpec kHelpOption{.letter = "h", .name = "help", .help = "print this"};
 
+const std::string kScheduleNames = joined(names_of(kSchedules));
+
 const Command kSimulate = {
     .name = "simulate",
     .purpose = "Simulates a training step from the times of its layers.",
     .usage = "--schedule NAME --input FILE.json",
-    .options = {option("schedule", "NAME", "", "gpipe, 1f1b, interleaved, looped-bfs, zb-h1, roundpipe"),
-                option("input", "FILE", "", kInputHelp),
+    .options = {option("schedule", "NAME", "", kScheduleNames.c_str()), option("input", "FILE", "", kInputHelp),
                 option("effort", "EFFORT", "thorough",
                        "search for plans: fast (10 ms), thorough (5 s), or forever (until Ctrl-C)"),
                 option("json", "", "", kJsonHelp), kHelpOption},
@@ -156,7 +157,7 @@ class GivenOptions {
   GivenOptions(const Command& command, const cxxopts::ParseResult& words) : command_(command), words_(words) {}
 
   [[nodiscard]] bool has(const std::string& name) const { return words_.count(name) > 0; }
-  // The value, else the default, else "".
+  // Returns the given value, or else the default, or else "".
   [[nodiscard]] std::string text(const std::string& name) const {
     if (has(name)) return words_[name].as<std::string>();
     const auto spec = std::find_if(command_.options.begin(), command_.options.end(),

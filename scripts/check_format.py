@@ -38,6 +38,8 @@ def main() -> int:
     wrong = sorted(set(re.findall(r"^(\S+?):\d+:\d+: (?:warning|error): code should be clang-formatted", checked.stderr, re.MULTILINE)))
     for name in wrong:
         print(f"{name}: not formatted; run scripts/check_format.py --write")
+    if checked.returncode:
+        print(checked.stderr, file=sys.stderr)
     if options.write and wrong:
         subprocess.run([program, "-i", *wrong], cwd=ROOT, check=True)
     return 1 if wrong or checked.returncode else 0

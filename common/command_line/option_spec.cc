@@ -9,7 +9,7 @@ namespace rp {
 
 namespace {
 
-// As a cell of a Markdown table, whose columns are separated by bars.
+// Returns the text for a cell of a Markdown table, in which unescaped bars would separate columns.
 std::string cell(const std::string& text) {
   std::string escaped;
   for (const char c : text) escaped += c == '|' ? "\\|" : std::string(1, c);
@@ -44,15 +44,16 @@ std::vector<std::string> option_rows(const std::vector<OptionSpec>& specs) {
     return std::any_of(specs.begin(), specs.end(),
                        [column](const OptionSpec& spec) { return *(spec.*column) != '\0'; });
   };
+  const bool has_variables = has(&OptionSpec::variable), has_concerns = has(&OptionSpec::concerns);
   std::vector<std::string> rows;
   for (const OptionSpec& spec : specs) {
     const std::string argument = *spec.argument == '\0' ? "" : cat(" ", spec.argument);
     std::string row = cat("| ", *spec.letter == '\0' ? "" : cat(code(cat("-", spec.letter, argument)), ", "),
                           code(cat("--", spec.name, argument)), " |");
     const auto add = [&row](const std::string& text) { row += text.empty() ? " |" : cat(" ", text, " |"); };
-    if (has(&OptionSpec::variable)) add(code(spec.variable));
+    if (has_variables) add(code(spec.variable));
     add(cell(spec.default_text));
-    if (has(&OptionSpec::concerns)) add(spec.concerns);
+    if (has_concerns) add(spec.concerns);
     add(cell(*spec.details != '\0' ? spec.details : spec.help));
     rows.push_back(std::move(row));
   }

@@ -15,6 +15,7 @@ namespace rp {
 
 // Settings of the runtime. A field that is set takes precedence over the option of rp-launch, which
 // takes precedence over the environment variable RP_..., which takes precedence over the default.
+// An empty text counts as not set, as an empty variable does.
 struct SessionOptions {
   std::optional<std::string> device;  // RP_DEVICE: "cpu" (the default), "cuda" or "sim:NAME"
   std::optional<std::string> store;   // RP_STORE: "shm" or "memfd"; default: shm if it is large enough

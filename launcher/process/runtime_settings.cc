@@ -46,7 +46,7 @@ std::string parse_gpu_profile(const std::string& name, const std::string& value)
   return value;
 }
 
-// The value of a field as the option and the variable take it.
+// Returns the value of a setting as its option and its variable accept it; nothing if it was not given.
 std::optional<std::string> text_of(const RuntimeSettings& settings, const RuntimeSetting& setting) {
   if (const auto* text = std::get_if<TextSetting>(&setting.kind)) return settings.*(text->field);
   if (const auto* choice = std::get_if<ChoiceSetting>(&setting.kind)) return settings.*(choice->field);

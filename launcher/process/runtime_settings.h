@@ -15,7 +15,8 @@
 
 namespace rp {
 
-// The settings that were given; an empty field was not. Adds to the public ones those that only measurements use.
+// The settings that were given. A field without a value was not given. Adds fields for settings that only measurements
+// use.
 struct RuntimeSettings : SessionOptions {
   // RP_YIELD_TO_ACTIVATIONS: which bulk copies let inputs and outputs pass on a worker's link: "all" (the default),
   // "weights", "gradients", "none".

@@ -29,9 +29,6 @@ struct LoraPair {
   double dropout = 0;  // of this call; 0 in evaluations
 };
 
-// Returns x [..., i] as a matrix [n, i].
-[[nodiscard]] at::Tensor rows_of(const at::Tensor& x);
-
 struct LinearWeights {
   at::Tensor weight_oi;
   at::Tensor bias_o{};  // may be undefined
@@ -53,6 +50,9 @@ struct LinearWeights {
 // Returns whether a backward pass may itself add to the gradient of `weight`, as autograd would add
 // a complete gradient: `weight` is a leaf with a contiguous fp32 gradient.
 [[nodiscard]] bool takes_gradient_in_place(const at::Tensor& weight);
+
+// Returns x [..., i] as a matrix [n, i].
+[[nodiscard]] at::Tensor rows_of(const at::Tensor& x);
 
 // Returns x in the dtype in which its products are computed: fp32 for fp16 on the CPU, unchanged
 // otherwise.

@@ -72,7 +72,7 @@ TEST_P(AnySignals, GiveNothingToWaitForBeforeTheSignalIsEnqueued) {
   EXPECT_EQ(signals->wait(1, 1, kAtOnce), WaitResult::kTimedOut);
   EXPECT_EQ(signals->wait(0, 1, kAtOnce), WaitResult::kTimedOut);
   signals->signal(1, machine.device->stream(StreamKind::kDownload));
-  EXPECT_EQ(signals->wait(0, 1, kLong), WaitResult::kReached);
+  EXPECT_EQ(signals->wait(0, 1, kRingLimits), WaitResult::kReached);
   machine.device->stream(StreamKind::kDownload).drain();
   EXPECT_EQ(store->worker_words(0).events.observe(), 1U) << "what it has done is proven";
 }

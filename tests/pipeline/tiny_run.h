@@ -53,7 +53,7 @@ class TinyRun {
     options.prefetch = settings.prefetch;
     options.warm_up = settings.warm_up;
     if (!settings.plan.empty()) {
-      // Made only if it is needed: tests that end in a forked process leave it behind.
+      // Created only if needed, because tests that end in a forked process do not remove it.
       options.plan = directory_.emplace().write("plan", settings.plan + "\n").string();
     }
     session_ = std::make_unique<Session>(0, nullptr, options);

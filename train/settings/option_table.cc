@@ -1,11 +1,7 @@
-#include <algorithm>
-#include <array>
-#include <charconv>
-#include <concepts>
-#include <functional>
 #include <utility>
 
 #include "common/text.h"
+#include "train/settings/option_kinds.h"
 #include "train/settings/options.h"
 #include "train/settings/setting_reader.h"
 
@@ -20,136 +16,11 @@ constexpr Choices<FinalModel> kFinalModels = {{"last", FinalModel::kLast}, {"bes
 constexpr Choices<DType> kDTypes = {{"bf16", DType::kBFloat16}, {"fp16", DType::kFloat16}, {"fp32", DType::kFloat32}};
 constexpr Choices<RecomputeGrain> kGrains = {{"stage", RecomputeGrain::kStage}, {"layer", RecomputeGrain::kLayer}};
 
-// The word of a value; "" if it is an optional without one.
-template <typename Given, typename Value>
-std::string name_of(const Given& value, Choices<Value> choices) {
-  const auto found =
-      std::find_if(choices.begin(), choices.end(), [&](const auto& choice) { return choice.second == value; });
-  return found == choices.end() ? "" : found->first;
-}
-
 constexpr std::int64_t kMaxSteps = 1'000'000'000;
 constexpr double kMaxBeta = 0.999999;
 constexpr int kMaxLoraRank = 65536;
 constexpr std::int64_t kMaxBatch = 1'000'000;
 constexpr std::int64_t kMaxLength = std::int64_t{1} << 24;
-
-std::string number_text(double value) {
-  std::array<char, 40> digits{};
-  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value);
-  return std::string(digits.data(), end.ptr);
-}
-
-// The text of a value, as its option takes it.
-std::string text_of(std::integral auto value) { return std::to_string(value); }
-std::string text_of(bool value) { return value ? "true" : "false"; }
-std::string text_of(double value) { return number_text(value); }
-std::string text_of(const std::string& value) { return value; }
-std::string text_of(const std::filesystem::path& value) { return value.string(); }
-template <typename Value>
-std::string text_of(const std::optional<Value>& value) {
-  return value ? text_of(*value) : "";
-}
-
-using Test = bool (*)(const TrainSettings& settings);
-
-// A row while it is being built: the methods change it and return it.
-struct Row : TrainOption {
-  [[nodiscard]] Row required() && { return is_required = true, std::move(*this); }
-  [[nodiscard]] Row for_pairs() && { return is_of_pairs = true, std::move(*this); }
-  [[nodiscard]] Row without_row() && { return row = nullptr, std::move(*this); }
-  // The header shows `text` in place of the value if `test` holds.
-  [[nodiscard]] Row shown_where(Test test, const char* text) && {
-    return changed([test, text](const TrainSettings& settings, SettingRow shown) {
-      if (test(settings)) shown.shown = text;
-      return std::optional(shown);
-    });
-  }
-  // If `test` holds, nothing was given, and the header shows what that means.
-  [[nodiscard]] Row unset_where(Test test, const char* meaning) && {
-    return changed([test, meaning](const TrainSettings& settings, SettingRow shown) {
-      return std::optional(test(settings) ? SettingRow{shown.name, "", meaning} : shown);
-    });
-  }
-  // Unless `test` holds, the setting has no meaning.
-  [[nodiscard]] Row only_where(Test test) && {
-    return changed([test](const TrainSettings& settings, const SettingRow& shown) {
-      return test(settings) ? std::optional(shown) : std::nullopt;
-    });
-  }
-
- private:
-  template <typename Change>
-  Row changed(Change change) {
-    row = [before = std::move(row), change](const TrainSettings& settings) -> std::optional<SettingRow> {
-      const std::optional<SettingRow> shown = before(settings);
-      return shown ? change(settings, *shown) : shown;
-    };
-    return std::move(*this);
-  }
-};
-
-OptionSpec spec(const char* name, const char* argument, const char* default_text, const char* help,
-                const char* details = "") {
-  const bool is_help = std::string_view(name) == "help";
-  return {.letter = is_help ? "h" : "",
-          .name = name,
-          .argument = argument,
-          .default_text = default_text,
-          .help = help,
-          .details = details};
-}
-
-Row custom(const OptionSpec& spec, void (*read)(SettingReader&, TrainSettings&),
-           std::optional<SettingRow> (*show)(const TrainSettings&)) {
-  return {{.spec = spec, .read = read, .row = show}};
-}
-
-// A row of one field: a member of TrainSettings, or a function from the settings to the field. `read(reader, field)`
-// sets it, `text(field)` returns it as the option takes it.
-template <typename Field, typename Read, typename Text>
-Row of_field(const OptionSpec& spec, Field field, Read read, Text text) {
-  return {{.spec = spec,
-           .read = [=](SettingReader& reader, TrainSettings& settings) { read(reader, std::invoke(field, settings)); },
-           .row = [=](const TrainSettings& settings) -> std::optional<SettingRow> {
-             const std::string value = text(std::invoke(field, settings));
-             return SettingRow{spec.name, value, value};
-           }}};
-}
-template <typename Field, typename Read>
-Row of_field(const OptionSpec& spec, Field field, Read read) {
-  return of_field(spec, field, read, [](const auto& value) { return text_of(value); });
-}
-
-template <typename Field, typename Least, typename Most>
-Row number_option(const OptionSpec& spec, Field field, Least least, Most most) {
-  return of_field(spec, field,
-                  [=](SettingReader& reader, auto& value) { reader.read_number(spec.name, value, least, most); });
-}
-template <typename Field>
-Row positive_option(const OptionSpec& spec, Field field, double most) {
-  return of_field(spec, field,
-                  [=](SettingReader& reader, double& value) { reader.read_positive(spec.name, value, most); });
-}
-template <typename Field>
-Row switch_option(const OptionSpec& spec, Field field) {
-  return of_field(spec, field, [=](SettingReader& reader, bool& value) { reader.read_switch(spec.name, value); });
-}
-template <typename Field>
-Row text_option(const OptionSpec& spec, Field field) {
-  return of_field(spec, field, [=](SettingReader& reader, std::string& value) { reader.read_text(spec.name, value); });
-}
-template <typename Field>
-Row path_option(const OptionSpec& spec, Field field) {
-  return of_field(spec, field,
-                  [=](SettingReader& reader, std::filesystem::path& value) { reader.read_path(spec.name, value); });
-}
-template <typename Field, typename Value>
-Row choice_option(const OptionSpec& spec, Field field, Choices<Value> choices) {
-  return of_field(
-      spec, field, [=](SettingReader& reader, auto& value) { reader.read_choice(spec.name, value, choices); },
-      [=](const auto& value) { return name_of(value, choices); });
-}
 
 void read_max_steps(SettingReader& reader, TrainSettings& s) {
   // Without steps the model is written as it was read; an emulated device reads none.
@@ -157,7 +28,7 @@ void read_max_steps(SettingReader& reader, TrainSettings& s) {
 }
 std::optional<SettingRow> show_max_steps(const TrainSettings& s) {
   const std::string steps = std::to_string(s.max_steps);
-  return SettingRow{"max-steps", steps, s.epochs > 0 ? cat(steps, " (", number_text(s.epochs), " epochs)") : steps};
+  return SettingRow{"max-steps", steps, s.epochs > 0 ? cat(steps, " (", text_of(s.epochs), " epochs)") : steps};
 }
 
 void read_no_packing(SettingReader& reader, TrainSettings& s) {
@@ -228,11 +99,12 @@ const std::vector<TrainOption>& train_options() {
                "How often the data are trained on, also parts of it (`0.5`). Steps are made of it: the sequences of X "
                "epochs divided by the batch size, rounded up. Not together with `--max-steps`"),
           &TrainSettings::epochs, 1e6)
-          .without_row(),
-      custom(spec("max-steps", "N", "by --epochs", "Number of optimizer steps",
-                  "Optimizer steps of the whole run, those before a checkpoint included. 0 trains nothing and writes "
-                  "the model as it was read, which shows whether its files survive the way"),
-             read_max_steps, show_max_steps),
+          .not_kept(),
+      custom_option(
+          spec("max-steps", "N", "by --epochs", "Number of optimizer steps",
+               "Optimizer steps of the whole run, those before a checkpoint included. 0 trains nothing and writes "
+               "the model as it was read, which shows whether its files survive the way"),
+          read_max_steps, show_max_steps),
       number_option(spec("batch-size", "B", "16384 tokens", "Sequences a step",
                          "Sequences a step; by default as many as make 16384 tokens, at most 16"),
                     &TrainSettings::batch_size, 1, kMaxBatch),
@@ -246,7 +118,7 @@ const std::vector<TrainOption>& train_options() {
                          "Tokens a sequence; by default 2048, or as many as the model has positions. Longer chats are "
                          "cut, longer texts are cut into pieces"),
                     &TrainSettings::sequence_length, 1, kMaxLength),
-      custom(
+      custom_option(
           spec("no-packing", "", "off",
                "One document a sequence, padded; by default several are packed into one, and kept apart",
                "One document a sequence, with padding behind it. By default several are [packed](#packing) into one"),
@@ -341,19 +213,21 @@ const std::vector<TrainOption>& train_options() {
                          "On a terminal: steps from one line that stays above the bar to the next"),
                     &TrainSettings::log_every, 1, kMaxSteps)
           .unset_where([](const TrainSettings& s) { return s.log_every == 0; }, "20 times a run"),
-      custom(spec("save-every", "N|TIME", "15m",
-                  "Write a checkpoint every N steps, or 90s, 15m, 2h after the last one, and at the end; never: only "
-                  "by a signal",
-                  "Write a checkpoint every N steps, or that long after the last one (`90s`, `15m`, `2h`); `never`: "
-                  "only by a signal, or where the model cannot be written. The last step writes one, too, before the "
-                  "model. It is written while training goes on ([how](design/checkpoints.md)), which may take up to "
-                  "its size in free memory. One takes 12 bytes a trained parameter (with `--async` 2 or 4 more)"),
-             read_save_every, show_save_every),
-      custom(spec("save-total-limit", "N", "2 by time, else all", "Keep the newest N checkpoints",
-                  "Keep the newest N checkpoints and delete older ones of this run: once a newer one is on disk, or "
-                  "before if the disk is full and one stays. What a run kept by default is not deleted by one that "
-                  "goes on from it"),
-             read_save_total_limit, show_save_total_limit),
+      custom_option(
+          spec("save-every", "N|TIME", "15m",
+               "Write a checkpoint every N steps, or 90s, 15m, 2h after the last one, and at the end; never: only "
+               "by a signal",
+               "Write a checkpoint every N steps, or that long after the last one (`90s`, `15m`, `2h`); `never`: "
+               "only by a signal, or where the model cannot be written. The last step writes one, too, before the "
+               "model. It is written while training goes on ([how](design/checkpoints.md)), which may take up to "
+               "its size in free memory. One takes 12 bytes a trained parameter (with `--async` 2 or 4 more)"),
+          read_save_every, show_save_every),
+      custom_option(
+          spec("save-total-limit", "N", "2 by time, else all", "Keep the newest N checkpoints",
+               "Keep the newest N checkpoints and delete older ones of this run: once a newer one is on disk, or "
+               "before if the disk is full and one stays. What a run kept by default is not deleted by one that "
+               "goes on from it"),
+          read_save_total_limit, show_save_total_limit),
       choice_option(spec("recompute-grain", "stage|layer", "by the device",
                          "What a backward computes again at once: layer takes less GPU memory, more host memory",
                          "What a backward stage computes again at once: all its layers, or one after the other. The "
@@ -417,22 +291,24 @@ const std::vector<TrainOption>& train_options() {
       switch_option(spec("save-merged", "", "off", "Write merged/, too: the model with its adapter in the weights"),
                     &TrainSettings::saves_merged)
           .for_pairs(),
-      custom(spec("resume", "DIR|auto", "no",
-                  "Go on from this checkpoint, or the newest one of this output directory; auto: from the newest whole "
-                  "one of --output, or begin",
-                  "Go on from a checkpoint; an output directory means its newest one. [auto](#ends): from the newest "
-                  "one of `--output` that is whole; without any, begin"),
-             read_resume, show_resume),
-      custom(spec("export", "CHECKPOINT", "no",
-                  "Train nothing: write the model of this checkpoint to --output, with the settings of its run",
-                  "Train nothing: write the model of this checkpoint (an output directory means its newest one) to "
-                  "`--output`. Needs `--model` and `--output`; all else is as in the run that saved it"),
-             read_export, nullptr),
-      custom(spec("config", "FILE.toml", "", "Read options from a file: batch-size = 8; the command line wins",
-                  "See above"),
-             nullptr, nullptr),
-      custom(spec("help", "", "", "Print this text", "Also `-h`"), nullptr, nullptr),
-      custom(spec("version", "", "", "Print the version"), nullptr, nullptr),
+      custom_option(
+          spec("resume", "DIR|auto", "no",
+               "Go on from this checkpoint, or the newest one of this output directory; auto: from the newest whole "
+               "one of --output, or begin",
+               "Go on from a checkpoint; an output directory means its newest one. [auto](#ends): from the newest "
+               "one of `--output` that is whole; without any, begin"),
+          read_resume, show_resume),
+      custom_option(
+          spec("export", "CHECKPOINT", "no",
+               "Train nothing: write the model of this checkpoint to --output, with the settings of its run",
+               "Train nothing: write the model of this checkpoint (an output directory means its newest one) to "
+               "`--output`. Needs `--model` and `--output`; all else is as in the run that saved it"),
+          read_export, nullptr),
+      custom_option(spec("config", "FILE.toml", "", "Read options from a file: batch-size = 8; the command line wins",
+                         "See above"),
+                    nullptr, nullptr),
+      custom_option(spec("help", "", "", "Print this text", "Also `-h`"), nullptr, nullptr),
+      custom_option(spec("version", "", "", "Print the version"), nullptr, nullptr),
   };
   return options;
 }

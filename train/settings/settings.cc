@@ -1,8 +1,6 @@
 #include "train/settings/settings.h"
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <initializer_list>
 #include <utility>
 
@@ -14,10 +12,10 @@
 namespace rp {
 namespace {
 
-constexpr double kDefaultEpochs = 3;  // as transformers' Trainer
+constexpr double kDefaultEpochs = 3;  // as in transformers' Trainer
 constexpr std::int64_t kMaxTokensOfStep = std::int64_t{1} << 32;
 
-// Of runs on an emulated device; the batch is that of `rp-plan plan`.
+// Returns the settings of a run on an emulated device before its options are read. The batch is that of `rp-plan plan`.
 TrainSettings simulated_defaults() {
   TrainSettings s;
   s.max_steps = 12;
