@@ -43,7 +43,7 @@ struct CoordinatorOptions {
   std::function<void()> on_hang{};         // called by the commit thread before it fails because nothing progresses
   // Called by the commit thread for each task, in slot order, with the coordinator's mutex held.
   // Must be short, and must not call back.
-  TellCommit on_commit{};
+  OnCommit on_commit{};
   std::optional<HostMemoryModel> emulated_memory{};  // updates take this memory's time and touch no weights
 };
 

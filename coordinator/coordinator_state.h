@@ -22,7 +22,7 @@ class CoordinatorState {
  public:
   // The arguments are those of RoundFlow.
   CoordinatorState(Store& store, InputBlocks& inputs, const std::vector<std::unique_ptr<PipelineState>>& pipelines,
-                   std::optional<FaultBoardEntry> board, TellCommit on_commit)
+                   std::optional<FaultBoardEntry> board, OnCommit on_commit)
       : flow(store, inputs, pipelines, board, std::move(on_commit)) {}
 
   Mutex mutex;

@@ -26,7 +26,7 @@ std::size_t first_backward_slot(const Round& round) {
 }  // namespace
 
 RoundFlow::RoundFlow(Store& store, InputBlocks& inputs, const std::vector<std::unique_ptr<PipelineState>>& pipelines,
-                     std::optional<FaultBoardEntry> board, TellCommit on_commit)
+                     std::optional<FaultBoardEntry> board, OnCommit on_commit)
     : store_(store),
       on_commit_(std::move(on_commit)),
       plans_(store.catalogue(), plan_settings(pipelines)),

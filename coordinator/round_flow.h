@@ -42,14 +42,14 @@ struct CommittedTask {
   const Slot& slot;
   const Completion& completion;
 };
-using TellCommit = std::function<void(const CommittedTask&)>;
+using OnCommit = std::function<void(const CommittedTask&)>;
 
 class RoundFlow {
  public:
   // `pipelines`: provide the settings and the Updates. `on_commit`: called for each task in slot
   // order; may be empty. Throws rp::Error (kUsage) for a plan that does not fit its model.
   RoundFlow(Store& store, InputBlocks& inputs, const std::vector<std::unique_ptr<PipelineState>>& pipelines,
-            std::optional<FaultBoardEntry> board, TellCommit on_commit);
+            std::optional<FaultBoardEntry> board, OnCommit on_commit);
 
   // Sets the plan of a new round, and with it the round's slots: `plan`, or the pipeline's own plan
   // if it is nullptr.
@@ -98,7 +98,7 @@ class RoundFlow {
   void learn_memory(PlanKind kind, const Round& round);
 
   Store& store_;
-  const TellCommit on_commit_;
+  const OnCommit on_commit_;
   StagePlans plans_;
   Dispatcher dispatcher_;
   RoundBlocks blocks_;

@@ -40,7 +40,7 @@ bool is_in_c_library(const std::string& frame) {
 
 // Returns the first frames, starting with the one that called abort() or a similar function of the
 // C library.
-std::vector<std::string> telling_frames(const std::string& backtrace) {
+std::vector<std::string> useful_frames(const std::string& backtrace) {
   const std::vector<std::string> frames = lines_of(backtrace);
   auto first = std::find_if_not(frames.begin(), frames.end(), is_in_c_library);
   if (first == frames.end()) first = frames.begin();
@@ -135,7 +135,7 @@ std::string failure_text(const Failure& failure) {
   }
   out << "  where:  " << place_text(failure) << "\n";
   if (failure.fault) {
-    for (const std::string& frame : telling_frames(failure.fault->backtrace)) {
+    for (const std::string& frame : useful_frames(failure.fault->backtrace)) {
       out << "          " << readable_frame(frame) << "\n";
     }
   }

@@ -138,7 +138,7 @@ void Supervisor::on_deadline() {
       // Wait for a checkpoint that is being written: without it, all work since the previous one is
       // lost.
       if (writes_state()) {
-        tell_failure();
+        report_failure();
         deadline_ = Deadline::after_ns(kWriteNs);
         return;
       }
@@ -392,7 +392,7 @@ void Supervisor::note_failure(Member& member) {
                      .log_file = member.log_file()};
 }
 
-void Supervisor::tell_failure() {
+void Supervisor::report_failure() {
   if (failure_ && !std::exchange(is_failure_told_, true)) run_.err.add(failure_text(*failure_));
 }
 
@@ -447,7 +447,7 @@ bool Supervisor::all_dead() const {
 void Supervisor::finish() {
   end_adopted_processes(kNsPerSecond);
   for (const auto& member : members_) member->read_output();
-  tell_failure();
+  report_failure();
   if (trace_) run_.err.add(trace_->write_or_warn("rp-launch"));
   write_queued_output();
 }

@@ -77,7 +77,7 @@ class Supervisor {
   void on_worker_death(Member& worker);
   void note_failure(Member& member);
   // Reports the failure, at most once for each run.
-  void tell_failure();
+  void report_failure();
   [[nodiscard]] std::vector<ProcessSnapshot> snapshots();
   // Called after the first INT: starts to check periodically whether the run still makes progress.
   void watch_progress();

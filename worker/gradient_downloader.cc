@@ -97,7 +97,7 @@ bool GradientDownloader::enqueue_gradient(RunningTask& task, std::size_t use) {
 
 // The task waited for inputs whenever it was not computing between its first computation and its
 // last.
-void GradientDownloader::tell_times(RunningTask& task) {
+void GradientDownloader::report_times(RunningTask& task) {
   const std::vector<MicrobatchTime>& times = task.totals.times;
   if (times.empty()) return;  // the task failed before its first microbatch
   Completion& completion = task.completion;
@@ -121,7 +121,7 @@ void GradientDownloader::complete(void* argument) {
     task.completion.compute = task.totals.compute;
     task.completion.memory = self.memory_of(task);
   }
-  self.tell_times(task);
+  self.report_times(task);
   if (task.gradient_buffer != nullptr) flow.free_gradient_buffers.push(task.gradient_buffer);
   RP_ASSERT(self.completions_.try_push(task.completion));  // the coordinator is ahead by less than the ring holds
   flow.free_tasks.push(&task);

@@ -35,7 +35,7 @@ class GradientDownloader {
   static void complete(void* task);
   void write_totals(const RunningTask& task) const;
   [[nodiscard]] DeviceMemoryPeaks memory_of(const RunningTask& task) const;
-  void tell_times(RunningTask& task);
+  void report_times(RunningTask& task);
 
   WorkerParts& worker_;
   StageExecutor& executor_;

@@ -36,7 +36,7 @@ bool matters(const std::string& pointer) {
   return true;
 }
 
-std::string told(const std::map<std::string, std::string>& config, const std::string& key) {
+std::string text_of_key(const std::map<std::string, std::string>& config, const std::string& key) {
   const auto found = config.find(key);
   return found == config.end() ? "absent" : found->second;
 }
@@ -80,7 +80,7 @@ std::vector<std::string> differences(const ModelIdentity& saved, const ModelIden
     for (const auto& entry : *config) keys.insert(entry.first);
   }
   for (const std::string& key : keys) {
-    const std::string before = told(saved.config, key), now = told(present.config, key);
+    const std::string before = text_of_key(saved.config, key), now = text_of_key(present.config, key);
     if (before != now) lines.push_back(cat("config.json: ", key, " is ", now, ", and was ", before));
   }
   if (saved.weights != present.weights) lines.emplace_back("its weights, some of which are not trained, are others");

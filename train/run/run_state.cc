@@ -15,7 +15,7 @@ constexpr int kVersion = 3;
 
 constexpr const char* kThreads = "threads-per-worker";  // an option of rp-launch
 
-std::string told(const std::string& value) { return value.empty() ? "the default" : value; }
+std::string value_text(const std::string& value) { return value.empty() ? "the default" : value; }
 
 // Settings that do not affect the results of a run: where its files are, when it is saved, and what
 // is kept for a backward or computed again.
@@ -109,10 +109,10 @@ std::vector<std::string> check_resume(const std::filesystem::path& checkpoint, c
     const auto before = saved.settings.find(row.name);
     if (before == saved.settings.end() || before->second == row.value) continue;
     if (kMayDiffer.contains(row.name)) {
-      notes.push_back(cat(row.name, " is ", row.shown, " from here on; it was ", told(before->second)));
+      notes.push_back(cat(row.name, " is ", row.shown, " from here on; it was ", value_text(before->second)));
     } else {
       problems.add(ExitCode::kUsage, cat("--", row.name, " is ", row.shown, ", but ", checkpoint.string(),
-                                         " was saved with ", told(before->second), "; give the same"));
+                                         " was saved with ", value_text(before->second), "; give the same"));
     }
   }
   const DataIdentity& data = present.data;

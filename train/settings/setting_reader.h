@@ -150,7 +150,7 @@ class SettingReader {
 
   // Returns a setting for a message: "--batch-size 3", "run.toml:4: batch-size 3", or the default
   // value in the same form.
-  [[nodiscard]] std::string told(const char* name, std::int64_t effective) const {
+  [[nodiscard]] std::string text_of_setting(const char* name, std::int64_t effective) const {
     const OptionValue* value = find(name);
     return cat(value == nullptr ? cat("--", name) : value->source, " ", effective);
   }

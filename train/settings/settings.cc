@@ -83,17 +83,20 @@ void check_evaluation(const TrainSettings& s, SettingReader& reader) {
 }
 
 void check_together(const TrainSettings& s, SettingReader& reader) {
-  const auto told = [&](const char* name, std::int64_t value) { return reader.told(name, value); };
+  const auto text_of_setting = [&](const char* name, std::int64_t value) {
+    return reader.text_of_setting(name, value);
+  };
   if (s.batch_size > 0 && s.batch_size % s.rounds_per_step != 0) {
-    reader.refuse_together({"batch-size", "rounds-per-step"},
-                           cat(told("batch-size", s.batch_size), " does not split evenly over ",
-                               told("rounds-per-step", s.rounds_per_step), " rounds; make it a multiple, such as ",
-                               (s.batch_size / s.rounds_per_step + 1) * s.rounds_per_step));
+    reader.refuse_together(
+        {"batch-size", "rounds-per-step"},
+        cat(text_of_setting("batch-size", s.batch_size), " does not split evenly over ",
+            text_of_setting("rounds-per-step", s.rounds_per_step), " rounds; make it a multiple, such as ",
+            (s.batch_size / s.rounds_per_step + 1) * s.rounds_per_step));
   } else if (s.batch_size > 0 && s.sequences_of_round() < s.num_microbatches) {
     const std::string rounds = s.rounds_per_step > 1 ? cat(" (a round has ", s.sequences_of_round(), " of them)") : "";
     reader.refuse_together({"batch-size", "num-microbatches"},
-                           cat(told("batch-size", s.batch_size), rounds, " is too small for ",
-                               told("num-microbatches", s.num_microbatches),
+                           cat(text_of_setting("batch-size", s.batch_size), rounds, " is too small for ",
+                               text_of_setting("num-microbatches", s.num_microbatches),
                                ": each microbatch of a round needs a sequence; raise the batch size to ",
                                s.num_microbatches * s.rounds_per_step, " or lower the number of microbatches to ",
                                s.sequences_of_round()));
@@ -122,15 +125,16 @@ void check_together(const TrainSettings& s, SettingReader& reader) {
         "--export and --resume are both given: the first trains nothing, the second trains on; give one");
   }
   if (s.max_steps > 0 && s.warmup_steps > s.max_steps) {
-    reader.refuse_together({"warmup-steps", "max-steps"},
-                           cat(told("warmup-steps", s.warmup_steps), " is more than ", told("max-steps", s.max_steps),
-                               ": the learning rate would never be reached; lower it"));
+    reader.refuse_together(
+        {"warmup-steps", "max-steps"},
+        cat(text_of_setting("warmup-steps", s.warmup_steps), " is more than ",
+            text_of_setting("max-steps", s.max_steps), ": the learning rate would never be reached; lower it"));
   }
   if (s.tokens_of_step() > kMaxTokensOfStep) {
-    reader.refuse_together(
-        {"batch-size", "sequence-length"},
-        cat(told("batch-size", s.batch_size), " times ", told("sequence-length", s.sequence_length), " is ",
-            s.tokens_of_step(), " tokens a step; at most ", kMaxTokensOfStep, " are possible"));
+    reader.refuse_together({"batch-size", "sequence-length"},
+                           cat(text_of_setting("batch-size", s.batch_size), " times ",
+                               text_of_setting("sequence-length", s.sequence_length), " is ", s.tokens_of_step(),
+                               " tokens a step; at most ", kMaxTokensOfStep, " are possible"));
   }
 }
 
