@@ -143,8 +143,7 @@ class EmptyExecutor : public StageExecutor {
     std::int64_t end_ns = 0;
     std::memcpy(&end_ns, input.data, sizeof(end_ns));
     samples_.publish_to_start_ns[index] =
-        start_ns -
-        samples_.published_ns[static_cast<std::size_t>(source.worker)][event % kEvents].load(std::memory_order_relaxed);
+        start_ns - samples_.published_ns[source.worker][event % kEvents].load(std::memory_order_relaxed);
     samples_.end_to_start_ns[index] = start_ns - end_ns;
   }
 
@@ -155,9 +154,7 @@ class EmptyExecutor : public StageExecutor {
 void report(const char* name, std::vector<std::int64_t> samples_ns) {
   std::sort(samples_ns.begin(), samples_ns.end());
   const auto at = [&samples_ns](double part) {
-    return static_cast<double>(
-               samples_ns[static_cast<std::size_t>(part * static_cast<double>(samples_ns.size() - 1))]) *
-           1e-3;
+    return static_cast<double>(samples_ns[part * static_cast<double>(samples_ns.size() - 1)]) * 1e-3;
   };
   std::printf("%-18s median %7.1f us   p99 %7.1f us   (%zu samples)\n", name, at(0.5), at(0.99), samples_ns.size());
 }
@@ -241,7 +238,7 @@ pid_t fork_worker(Store& store, int worker, Samples& samples, const FaultBoard* 
   std::vector<UniqueFd> descriptors;
   for (const int fd : store.descriptors()) descriptors.emplace_back(fcntl(fd, F_DUPFD_CLOEXEC, 0));
   const auto view = Store::attach(std::move(descriptors));
-  StampingDevice device(samples.published_ns[static_cast<std::size_t>(worker)]);
+  StampingDevice device(samples.published_ns[worker]);
   EmptyExecutor executor(*view, samples);
   Worker(*view, worker, device, executor, board_entry(board, 1 + worker), trace).serve();
   _exit(0);

@@ -82,7 +82,7 @@ std::vector<std::int64_t> even_counts(const KernelSizes& sizes) {
 // Returns a random token for each place, always the same for the same sizes.
 std::vector<std::int64_t> random_ids(const KernelSizes& sizes) {
   std::mt19937_64 random(1);
-  std::vector<std::int64_t> ids(static_cast<std::size_t>(sizes.tokens));
+  std::vector<std::int64_t> ids(sizes.tokens);
   for (std::int64_t& id : ids) id = static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(sizes.vocabulary));
   return ids;
 }
@@ -309,7 +309,7 @@ void KernelCalls::fill(const GpuKernels& table) {
   const std::vector<std::int64_t> ids = random_ids(sizes_);
   std::vector<std::int64_t> places(ids.size()), sorted_ids;
   std::iota(places.begin(), places.end(), std::int64_t{0});
-  const auto id_at = [&ids](std::int64_t place) { return ids[static_cast<std::size_t>(place)]; };
+  const auto id_at = [&ids](std::int64_t place) { return ids[place]; };
   std::stable_sort(places.begin(), places.end(), [&](std::int64_t a, std::int64_t b) { return id_at(a) < id_at(b); });
   for (const std::int64_t place : places) sorted_ids.push_back(id_at(place));
   const std::vector<std::int64_t> counts = even_counts(sizes_);

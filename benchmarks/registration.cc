@@ -159,10 +159,10 @@ class Registrar {
 // Returns when all processes have called it, so that they register at the same time, which is what
 // may fail.
 void begin_together(Board& board, int number, int num_processes, double timeout_s) {
-  board.processes[static_cast<std::size_t>(number)].is_ready.store(1, std::memory_order_release);
+  board.processes[number].is_ready.store(1, std::memory_order_release);
   const Deadline deadline = Deadline::after_seconds(timeout_s);
   for (int i = 0; i < num_processes; ++i) {
-    while (board.processes[static_cast<std::size_t>(i)].is_ready.load(std::memory_order_acquire) == 0) {
+    while (board.processes[i].is_ready.load(std::memory_order_acquire) == 0) {
       if (deadline.passed()) throw Error(ExitCode::kHang, "another process did not begin");
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
@@ -209,7 +209,7 @@ void register_and_watch(const CudaDriver& driver, int fd, int number, int num_pr
   }
   registering.join();
   figures.busy = busy;
-  board.processes[static_cast<std::size_t>(number)].figures = figures;
+  board.processes[number].figures = figures;
 }
 
 LongestCalls longer(const LongestCalls& a, const LongestCalls& b) {
@@ -236,7 +236,7 @@ RegistrationFigures measure_registration(const DriverOf& driver, int num_process
   }
   RegistrationFigures all;
   for (int i = 0; i < num_processes; ++i) {
-    const RegistrationFigures& one = board.processes[static_cast<std::size_t>(i)].figures;
+    const RegistrationFigures& one = board.processes[i].figures;
     all.slowest_ns = std::max(all.slowest_ns, one.slowest_ns);
     all.failed_attempts += one.failed_attempts;
     all.given_up += one.given_up;

@@ -84,7 +84,7 @@ class Worker {
     for (int n = 0; n < settings_.rounds; ++n) {
       sleep_exactly_until_ns(begin + n * settings_.pace_ns);
       download.copy(to, memory_.data(), settings_.bytes);
-      download.call(stamp, &stamps.end_of_download[static_cast<std::size_t>(n)]);
+      download.call(stamp, &stamps.end_of_download[n]);
       signals_->signal(static_cast<std::uint64_t>(n) + 1, download);
     }
     download.drain();
@@ -102,7 +102,7 @@ class Worker {
                     cat("the producer's event ", event, " was not signalled within ", settings_.timeout_s, " s"));
       }
       signals_->enqueue_wait(0, event, upload);
-      upload.call(stamp, &stamps.start_of_upload[static_cast<std::size_t>(n)]);
+      upload.call(stamp, &stamps.start_of_upload[n]);
       upload.copy(memory_.data(), from, settings_.bytes);
     }
     upload.drain();

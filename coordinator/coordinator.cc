@@ -74,7 +74,7 @@ void Coordinator::set_buffers(int pipeline, const std::map<int, BlockContents>& 
   if (buffers.empty()) return;
   auto round = std::make_shared<Round>();
   round->traits.pipeline = pipeline;
-  round->num_layers = static_cast<int>(store_.catalogue().pipelines()[static_cast<std::size_t>(pipeline)].num_layers);
+  round->num_layers = static_cast<int>(store_.catalogue().pipelines()[pipeline].num_layers);
   round->forward_done = round->all_done = true;
   inputs_.place_table(*round);
   const RoundTable table = store_.round_table(*round);
@@ -132,7 +132,7 @@ std::shared_ptr<Round> Coordinator::accept_round(const RoundTraits& traits, cons
   wait_for_flight(traits.pipeline);
   if (!state.is_stamped) WeightStamps(store_).stamp_all(static_cast<std::uint32_t>(traits.pipeline), state.version());
   state.is_stamped = true;
-  auto round = state.next_round(traits, store_.catalogue().pipelines()[static_cast<std::size_t>(traits.pipeline)]);
+  auto round = state.next_round(traits, store_.catalogue().pipelines()[traits.pipeline]);
   round->num_input_imports = static_cast<int>(inputs.input_imports.size());
   round->num_argument_imports = static_cast<int>(inputs.argument_imports.size());
   {

@@ -149,8 +149,8 @@ class Coordinator {
   [[nodiscard]] ActivationBudget activation_budget(int pipeline);
 
  private:
-  [[nodiscard]] PipelineState& at(int pipeline) { return *pipelines_[static_cast<std::size_t>(pipeline)]; }
-  [[nodiscard]] const PipelineState& at(int pipeline) const { return *pipelines_[static_cast<std::size_t>(pipeline)]; }
+  [[nodiscard]] PipelineState& at(int pipeline) { return *pipelines_[pipeline]; }
+  [[nodiscard]] const PipelineState& at(int pipeline) const { return *pipelines_[pipeline]; }
   [[nodiscard]] std::vector<std::unique_ptr<PipelineState>> make_pipelines();
   [[nodiscard]] WaitRecord traced_waits(CoordinatorThread thread);
   // Runs a wait for the updates. If the wait throws, marks the failure as known to the caller.

@@ -25,7 +25,7 @@ class CoordinatorTrace {
   // Returns the track for the waits of a thread; nullptr without a journal. REQUIRES: `thread` is
   // not kUpdates.
   [[nodiscard]] TraceTrack* waits(CoordinatorThread thread);
-  [[nodiscard]] UpdateTrace& updates(int pipeline) { return updates_[static_cast<std::size_t>(pipeline)]; }
+  [[nodiscard]] UpdateTrace& updates(int pipeline) { return updates_[pipeline]; }
 
   // For the caller's thread.
   void accept_round(const Round& round, std::int64_t since);

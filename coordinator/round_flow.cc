@@ -33,7 +33,7 @@ RoundFlow::RoundFlow(Store& store, InputBlocks& inputs, const std::vector<std::u
       dispatcher_(store),
       blocks_(store, inputs),
       report_(board),
-      device_memory_(static_cast<std::size_t>(store.num_workers())) {
+      device_memory_(store.num_workers()) {
   for (const auto& pipeline : pipelines) {
     const PipelineSettings& settings = pipeline->settings;
     const bool next_needs_step = pipeline->first_trained_layer == 0 && !settings.asynchronous && !settings.adds_rounds;
@@ -112,7 +112,7 @@ std::exception_ptr RoundFlow::commit(const Completion& completion) {
   if (completion.outcome == TaskOutcome::kFailed) return std::make_exception_ptr(task_failure(store_, round, slot));
   check_weights_seen(store_, round, slot);
   plans_.note_memory(completion.memory);
-  device_memory_[static_cast<std::size_t>(slot.worker)] = completion.memory;
+  device_memory_[slot.worker] = completion.memory;
   dispatcher_.commit_next();
   ++round.num_committed;
   if (on_commit_) on_commit_({.round = round, .slot = slot, .completion = completion});

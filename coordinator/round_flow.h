@@ -88,7 +88,7 @@ class RoundFlow {
     PipelineBuffers buffers;
   };
 
-  [[nodiscard]] Pipeline& at(int pipeline) { return pipelines_[static_cast<std::size_t>(pipeline)]; }
+  [[nodiscard]] Pipeline& at(int pipeline) { return pipelines_[pipeline]; }
   void launch(const std::shared_ptr<Round>& round, std::size_t first_slot, std::size_t end_slot);
   template <typename Do>
   void for_trained_uses(const Round& round, const LayerRange& layers, Do&& action);

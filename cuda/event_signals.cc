@@ -16,9 +16,9 @@ const std::atomic<bool> kNeverStop{false};
 }  // namespace
 
 EventSignals::EventSignals(const CudaContext& context, Store& store, int worker)
-    : context_(context), store_(store), worker_(worker), events_(static_cast<std::size_t>(store.num_workers())) {
+    : context_(context), store_(store), worker_(worker), events_(store.num_workers()) {
   EventRing& ring = store.event_ring(worker);
-  std::vector<CudaEventHandle>& own = events_[static_cast<std::size_t>(worker)];
+  std::vector<CudaEventHandle>& own = events_[worker];
   for (std::uint64_t i = 0; i < kNum; ++i) {
     own.emplace_back(context, CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS);
     CUipcEventHandle handle{};
@@ -41,7 +41,7 @@ void EventSignals::wait_reusable(std::uint64_t old) const {
   // that has not yet seen the value read here has stored `held` before.
   RP_ASSERT(complete.observe_in_order() >= old);
   for (int consumer = 0; consumer < store_.num_workers(); ++consumer) {
-    const std::atomic<std::uint64_t>& held = store_.event_ring(consumer).held[static_cast<std::size_t>(worker_)];
+    const std::atomic<std::uint64_t>& held = store_.event_ring(consumer).held[worker_];
     const Deadline deadline = Deadline::after_ns(kTimeoutNs);
     // A consumer holds an event only during one call of the driver. Any other value of `held`
     // belongs to a later event.
@@ -59,8 +59,7 @@ void EventSignals::signal(std::uint64_t event, Stream& stream) {
   if (recorded_[place] != 0 && epoch_of(recorded_[place]) == epoch_of(event)) wait_reusable(recorded_[place]);
   recorded_[place] = event;
   context_.make_current();
-  context_.check(context_.driver().event_record(events_[static_cast<std::size_t>(worker_)][place].get(), own.get()),
-                 "recording a signal");
+  context_.check(context_.driver().event_record(events_[worker_][place].get(), own.get()), "recording a signal");
   own.signal(store_.worker_words(worker_).events, event);
   store_.worker_words(worker_).issued.publish(event);
 }
@@ -70,7 +69,7 @@ WaitResult EventSignals::wait(int worker, std::uint64_t event, const WaitLimits&
 }
 
 const std::vector<CudaEventHandle>& EventSignals::events_of(int worker) {
-  std::vector<CudaEventHandle>& events = events_[static_cast<std::size_t>(worker)];
+  std::vector<CudaEventHandle>& events = events_[worker];
   if (!events.empty()) return events;
   const EventRing& ring = store_.event_ring(worker);
   RP_ASSERT(ring.num_made.observe() == kNum);  // true because the worker has issued an event
@@ -86,7 +85,7 @@ void EventSignals::enqueue_wait(int worker, std::uint64_t event, Stream& stream)
   const SequenceWord& complete = store_.worker_words(worker).events;
   if (complete.observe() >= event) return;
   const std::vector<CudaEventHandle>& events = events_of(worker);
-  std::atomic<std::uint64_t>& held = store_.event_ring(worker_).held[static_cast<std::size_t>(worker)];
+  std::atomic<std::uint64_t>& held = store_.event_ring(worker_).held[worker];
   // SYNC: seq_cst, together with the load of `complete` below; pairs with wait_reusable().
   held.store(event, std::memory_order_seq_cst);
   if (complete.observe_in_order() < event) {

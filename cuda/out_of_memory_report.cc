@@ -1,7 +1,6 @@
 #include "cuda/out_of_memory_report.h"
 
 #include <algorithm>
-#include <numeric>
 #include <vector>
 
 #include "common/text.h"
@@ -10,16 +9,13 @@ namespace rp {
 
 namespace {
 
-constexpr std::size_t number_of(MemoryUse use) { return static_cast<std::size_t>(use); }
-
 std::string budget_text(const BytesByUse& by_use) {
-  std::vector<std::size_t> uses(by_use.size());
-  std::iota(uses.begin(), uses.end(), 0U);
-  std::stable_sort(uses.begin(), uses.end(), [&](std::size_t a, std::size_t b) { return by_use[a] > by_use[b]; });
+  auto uses = by_use.indices();
+  std::stable_sort(uses.begin(), uses.end(), [&](MemoryUse a, MemoryUse b) { return by_use[a] > by_use[b]; });
   std::string text;
-  for (const std::size_t use : uses) {
+  for (const MemoryUse use : uses) {
     if (by_use[use] == 0) continue;
-    text += cat(text.empty() ? "" : ", ", memory_use_name(static_cast<MemoryUse>(use)), " ", bytes_text(by_use[use]));
+    text += cat(text.empty() ? "" : ", ", memory_use_name(use), " ", bytes_text(by_use[use]));
   }
   return text.empty() ? "nothing" : text;
 }
@@ -33,10 +29,10 @@ std::string origin_text(const MemoryLimit& limit) {
 
 // The memory of microbatches grows with their tokens, that of weights with the layers of a stage.
 std::string advice_text(const MemoryLimit& limit, BytesByUse by_use, std::uint64_t wanted_bytes, MemoryUse wanted) {
-  by_use[number_of(wanted)] += wanted_bytes;
+  by_use[wanted] += wanted_bytes;
   const auto sum_of = [&](std::initializer_list<MemoryUse> uses) {
     return std::accumulate(uses.begin(), uses.end(), std::uint64_t{0},
-                           [&](std::uint64_t sum, MemoryUse use) { return sum + by_use[number_of(use)]; });
+                           [&](std::uint64_t sum, MemoryUse use) { return sum + by_use[use]; });
   };
   const std::uint64_t of_stages = sum_of({MemoryUse::kWeights, MemoryUse::kAccumulators, MemoryUse::kGradients});
   const std::uint64_t of_microbatches = sum_of({MemoryUse::kInputs, MemoryUse::kOutputs, MemoryUse::kTensors});

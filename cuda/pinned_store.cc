@@ -20,8 +20,6 @@ std::vector<Store::Region> weights_and_gradients(Store& store) {
   return regions;
 }
 
-std::size_t index_of(StorePart part) { return static_cast<std::size_t>(part); }
-
 }  // namespace
 
 PinnedStore::PinnedStore(PinnedMemory& memory, Store& store, Warn warn, const PinnedStoreOptions& options)
@@ -63,7 +61,7 @@ void PinnedStore::register_control(const PinnedStoreOptions& options) {
     } else {
       throw Error(ExitCode::kNoResource,
                   cat("the control segment of the host store (", bytes_text(control.bytes),
-                      ") cannot be registered with the CUDA driver: ", last_refusals_[index_of(StorePart::kControl)],
+                      ") cannot be registered with the CUDA driver: ", last_refusals_[StorePart::kControl],
                       "; it was tried for ", options.control_timeout_ns / kNsPerSecond,
                       " s; raise the limit on locked memory (ulimit -l)"));
     }
@@ -119,7 +117,7 @@ void PinnedStore::try_to_register(RegistrationQueue& queue, const RegistrationQu
     why = memory_.add(attempt.data, attempt.bytes, attempt.is_read_only);
   }
   if (why.empty()) return queue.succeed();
-  last_refusals_[index_of(attempt.part)] = std::move(why);
+  last_refusals_[attempt.part] = std::move(why);
   queue.refuse(now_ns());
 }
 
@@ -128,8 +126,7 @@ void PinnedStore::report() {
   if (!has_open(StorePart::kWeights) && !has_open(StorePart::kGradients) && through_.observe() == 0)
     through_.publish(1);
   for (const StorePart part : {StorePart::kActivations, StorePart::kWeights, StorePart::kGradients}) {
-    if (has_open(part) || queue_.left(part).given_up_bytes == 0 || std::exchange(is_reported_[index_of(part)], true))
-      continue;
+    if (has_open(part) || queue_.left(part).given_up_bytes == 0 || std::exchange(is_reported_[part], true)) continue;
     has_staged_ = true;
     warn_(staged_text(part));
   }
@@ -145,7 +142,7 @@ std::string PinnedStore::staged_text(StorePart part) {
   std::uint64_t all_bytes = 0;
   for (const Store::Region& region : store_.regions()) all_bytes += region.part == part ? region.bytes : 0;
   return cat(bytes_text(queue_.left(part).given_up_bytes), " of ", bytes_text(all_bytes), " of ", store_part_name(part),
-             " cannot be registered with the CUDA driver: ", last_refusals_[index_of(part)],
+             " cannot be registered with the CUDA driver: ", last_refusals_[part],
              "; each copy of them goes through a pinned buffer, which costs another pass over host memory and at least "
              "half of the bus's speed; they are tried again from time to time; raise the limit on locked memory "
              "(ulimit -l), or leave out --params-on");

@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "common/indexed.h"
 #include "cuda/pinned_memory.h"
 #include "cuda/registration_queue.h"
 #include "hoststore/store.h"
@@ -73,8 +74,8 @@ class PinnedStore {
   // Used by the thread, and before it starts by the constructor.
   RegistrationQueue queue_;
   std::vector<std::uint64_t> arena_bytes_;  // how much of each activation arena the queue has been given
-  std::array<std::string, kNumStoreParts> last_refusals_;
-  std::array<bool, kNumStoreParts> is_reported_{};
+  IndexedArray<StorePart, std::string, kNumStoreParts> last_refusals_;
+  IndexedArray<StorePart, bool, kNumStoreParts> is_reported_{};
   bool has_staged_ = false;  // reported that copies are staged, and not yet that none is
   std::uint32_t num_seen_ = 0;
 

@@ -36,7 +36,7 @@ void RegistrationQueue::add(const Store::Region& region, std::uint64_t from) {
                                     .is_read_only = region.is_read_only,
                                     .fd = region.fd,
                                     .offset = at}});
-    left_[static_cast<std::size_t>(region.part)].open_bytes += end - at;
+    left_[region.part].open_bytes += end - at;
     at = end;
   }
 }

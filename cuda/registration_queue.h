@@ -23,6 +23,7 @@
 #include <list>
 #include <optional>
 
+#include "common/indexed.h"
 #include "common/system/clock.h"
 #include "hoststore/store.h"
 
@@ -77,7 +78,7 @@ class RegistrationQueue {
     std::uint64_t open_bytes = 0;
     std::uint64_t given_up_bytes = 0;
   };
-  [[nodiscard]] const Left& left(StorePart part) const { return left_[static_cast<std::size_t>(part)]; }
+  [[nodiscard]] const Left& left(StorePart part) const { return left_[part]; }
   [[nodiscard]] bool is_empty() const { return pieces_.empty(); }
 
  private:
@@ -99,7 +100,7 @@ class RegistrationQueue {
   [[nodiscard]] std::int64_t pause_ns(int num_refusals) const;
   void give_up(Piece& piece, std::int64_t now_ns);
   void give_all_another_chance();
-  [[nodiscard]] Left& left_of(const Piece& piece) { return left_[static_cast<std::size_t>(piece.rest.part)]; }
+  [[nodiscard]] Left& left_of(const Piece& piece) { return left_[piece.rest.part]; }
 
   const RegistrationPolicy policy_;
   std::uint64_t longest_bytes_;  // the maximum that the driver accepts at once, if known
@@ -108,7 +109,7 @@ class RegistrationQueue {
   bool is_refusing_ = false;           // a piece was given up, and none was registered since
   std::int64_t later_ns_ = INT64_MAX;  // when a piece that was given up is tried again
   std::int64_t later_pause_ns_ = 0;
-  std::array<Left, kNumStoreParts> left_{};
+  IndexedArray<StorePart, Left, kNumStoreParts> left_{};
 };
 
 }  // namespace rp

@@ -28,11 +28,10 @@ std::uint64_t ArenaBook::missing(std::uint64_t bytes) const {
 }
 
 void ArenaBook::add(MemoryUse use, std::uint64_t bytes) {
-  const auto number = static_cast<std::size_t>(use);
-  by_use_[number] += bytes;
-  peaks_.peak_by_use[number] = std::max(peaks_.peak_by_use[number], by_use_[number]);
+  by_use_[use] += bytes;
+  peaks_.peak_by_use[use] = std::max(peaks_.peak_by_use[use], by_use_[use]);
   peaks_.peak_bytes = std::max(peaks_.peak_bytes, ranges_.used_bytes() + elsewhere_bytes_);
-  if (use == MemoryUse::kTensors) max_tensor_bytes_ = std::max(max_tensor_bytes_, by_use_[number]);
+  if (use == MemoryUse::kTensors) max_tensor_bytes_ = std::max(max_tensor_bytes_, by_use_[use]);
 }
 
 std::optional<std::uint64_t> ArenaBook::allocate(std::uint64_t bytes, MemoryUse use) {
@@ -48,7 +47,7 @@ void ArenaBook::free(std::uint64_t offset) {
   MutexLock lock(mutex_);
   const auto use = use_of_.find(offset);
   RP_ASSERT(use != use_of_.end());
-  by_use_[static_cast<std::size_t>(use->second)] -= ranges_.bytes_at(offset);
+  by_use_[use->second] -= ranges_.bytes_at(offset);
   use_of_.erase(use);
   ranges_.free(offset);
 }
@@ -58,7 +57,7 @@ void ArenaBook::count_as(std::uint64_t offset, MemoryUse use) {
   const auto place = use_of_.find(offset);
   if (place == use_of_.end()) return;
   const std::uint64_t bytes = ranges_.bytes_at(offset);
-  by_use_[static_cast<std::size_t>(place->second)] -= bytes;
+  by_use_[place->second] -= bytes;
   place->second = use;
   add(use, bytes);
 }
@@ -72,7 +71,7 @@ void ArenaBook::add_elsewhere(MemoryUse use, std::uint64_t bytes) {
 void ArenaBook::remove_elsewhere(MemoryUse use, std::uint64_t bytes) {
   MutexLock lock(mutex_);
   elsewhere_bytes_ -= bytes;
-  by_use_[static_cast<std::size_t>(use)] -= bytes;
+  by_use_[use] -= bytes;
 }
 
 BytesByUse ArenaBook::bytes_by_use() const {
@@ -92,7 +91,7 @@ DeviceMemoryPeaks ArenaBook::peaks() const {
 
 ArenaBook::Level ArenaBook::take_tensor_level() {
   MutexLock lock(mutex_);
-  const std::uint64_t bytes = by_use_[static_cast<std::size_t>(MemoryUse::kTensors)];
+  const std::uint64_t bytes = by_use_[MemoryUse::kTensors];
   return {.bytes = bytes, .peak_bytes = std::exchange(max_tensor_bytes_, bytes)};
 }
 

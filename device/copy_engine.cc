@@ -11,7 +11,7 @@ CopyEngine::CopyEngine(double bytes_per_ns, std::vector<std::int64_t> latency_ns
 
 void CopyEngine::enqueue_copy(int stream, const Copy& copy, std::int64_t now_ns) {
   settle(now_ns);
-  Queue& queue = queues_[static_cast<std::size_t>(stream)];
+  Queue& queue = queues_[stream];
   const double length_ns = bytes_per_ns_ > 0 ? static_cast<double>(copy.bytes) / bytes_per_ns_ : 0;
   const auto link_ns = static_cast<std::int64_t>(length_ns);
   queue.operations.push_back({.enqueued_ns = now_ns, .link_ns = link_ns, .copy = copy, .mark = {}});
@@ -21,7 +21,7 @@ void CopyEngine::enqueue_copy(int stream, const Copy& copy, std::int64_t now_ns)
 
 void CopyEngine::enqueue_mark(const Mark& mark, std::int64_t now_ns) {
   settle(now_ns);
-  Queue& queue = queues_[static_cast<std::size_t>(mark.stream)];
+  Queue& queue = queues_[mark.stream];
   queue.operations.push_back({.is_mark = true, .enqueued_ns = now_ns, .copy = {}, .mark = mark});
   queue.mark_sums.push_back(queue.enqueued_link_ns + (mark.is_early ? -queue.last_link_ns : queue.latency_ns));
   take_marks(queue);

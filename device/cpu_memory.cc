@@ -126,9 +126,8 @@ void CpuMemory::free_buffer(std::byte* data, std::uint64_t bytes, MemoryUse use)
 void CpuMemory::fail(std::uint64_t bytes, MemoryUse use, int error) const {
   const BytesByUse by_use = book_.bytes_by_use();
   std::string has;
-  for (std::size_t i = 0; i < kMemoryUses; ++i) {
-    if (by_use[i] > 0)
-      has += cat(has.empty() ? "" : ", ", memory_use_name(static_cast<MemoryUse>(i)), " ", bytes_text(by_use[i]));
+  for (const MemoryUse each : by_use.indices()) {
+    if (by_use[each] > 0) has += cat(has.empty() ? "" : ", ", memory_use_name(each), " ", bytes_text(by_use[each]));
   }
   throw Error(ExitCode::kNoResource,
               cat("no memory for ", bytes_text(bytes), " of a worker's ", memory_use_name(use), ": ", errno_text(error),

@@ -34,7 +34,7 @@ struct TensorDesc {
   [[nodiscard]] std::uint64_t bytes() const {
     if (is_absent()) return 0;
     std::uint64_t count = dtype_bytes(dtype);
-    for (int i = 0; i < rank; ++i) count *= static_cast<std::uint64_t>(shape[static_cast<std::size_t>(i)]);
+    for (int i = 0; i < rank; ++i) count *= static_cast<std::uint64_t>(shape[i]);
     return count;
   }
 };

@@ -134,7 +134,7 @@ class CatalogueCheck {
     if (!is_dtype(record.desc.dtype) || record.desc.rank < 0 || record.desc.rank > kMaxRank) return false;
     std::uint64_t elements = 1;
     for (int i = 0; i < record.desc.rank; ++i) {
-      const std::int64_t size = record.desc.shape[static_cast<std::size_t>(i)];
+      const std::int64_t size = record.desc.shape[i];
       if (size < 0 || __builtin_mul_overflow(elements, static_cast<std::uint64_t>(size), &elements)) return false;
     }
     const WeightGroupRecord& group = catalogue_.weight_groups()[catalogue_.uses()[record.use].group];
@@ -353,7 +353,7 @@ Catalogue Catalogue::from_bytes(std::span<const std::byte> bytes) {
 }
 
 std::span<const TensorRecord> Catalogue::tensors_of(int layer) const {
-  const LayerRecord& record = layers_[static_cast<std::size_t>(layer)];
+  const LayerRecord& record = layers_[layer];
   return std::span(tensors_).subspan(record.first_tensor, record.num_tensors);
 }
 
@@ -374,7 +374,7 @@ std::uint64_t Catalogue::num_parameters() const {
 }
 
 std::vector<std::uint32_t> Catalogue::trained_groups(int pipeline) const {
-  const PipelineRecord& record = pipelines_[static_cast<std::size_t>(pipeline)];
+  const PipelineRecord& record = pipelines_[pipeline];
   std::vector<std::uint32_t> trained;
   for (std::uint32_t group = record.first_group; group < record.first_group + record.num_groups; ++group) {
     if (weight_groups_[group].is_trained != 0) trained.push_back(group);
@@ -383,7 +383,7 @@ std::vector<std::uint32_t> Catalogue::trained_groups(int pipeline) const {
 }
 
 int Catalogue::first_trained_layer(int pipeline) const {
-  const PipelineRecord& record = pipelines_[static_cast<std::size_t>(pipeline)];
+  const PipelineRecord& record = pipelines_[pipeline];
   int layer = 0;
   while (layer < static_cast<int>(record.num_layers) && !is_trained(static_cast<int>(record.first_layer) + layer))
     ++layer;

@@ -155,13 +155,11 @@ class Catalogue {
   [[nodiscard]] const std::vector<WeightGroupRecord>& weight_groups() const { return weight_groups_; }
   [[nodiscard]] const std::vector<UseRecord>& uses() const { return uses_; }
   [[nodiscard]] const std::vector<TensorRecord>& tensors() const { return tensors_; }
-  [[nodiscard]] const LayerRecord& layer(int layer) const { return layers_[static_cast<std::size_t>(layer)]; }
+  [[nodiscard]] const LayerRecord& layer(int layer) const { return layers_[layer]; }
   // The parameters of a layer, in the order in which the layer declares them.
   [[nodiscard]] std::span<const TensorRecord> tensors_of(int layer) const;
   // The indices in uses() of a layer's uses, in the order of their weight groups.
-  [[nodiscard]] const std::vector<std::uint32_t>& uses_of(int layer) const {
-    return uses_of_layer_[static_cast<std::size_t>(layer)];
-  }
+  [[nodiscard]] const std::vector<std::uint32_t>& uses_of(int layer) const { return uses_of_layer_[layer]; }
   [[nodiscard]] std::span<const UseRecord> uses_of_group(std::uint32_t group) const;
   // Returns whether any parameter of this layer is trained.
   [[nodiscard]] bool is_trained(int layer) const;

@@ -84,12 +84,8 @@ struct Command {
   [[nodiscard]] bool wants_input_gradient() const {
     return first_layer > first_trained_layer || (first_layer == 0 && has(kInputGradient));
   }
-  [[nodiscard]] bool saves(int boundary) const {
-    return (saved_boundaries[static_cast<std::size_t>(boundary / 64)] >> (boundary % 64) & 1) != 0;
-  }
-  void save(int boundary) {
-    saved_boundaries[static_cast<std::size_t>(boundary / 64)] |= std::uint64_t{1} << (boundary % 64);
-  }
+  [[nodiscard]] bool saves(int boundary) const { return (saved_boundaries[boundary / 64] >> (boundary % 64) & 1) != 0; }
+  void save(int boundary) { saved_boundaries[boundary / 64] |= std::uint64_t{1} << (boundary % 64); }
 };
 static_assert(ShmSafe<Command> && sizeof(Command) % 8 == 0);
 

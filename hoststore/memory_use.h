@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "common/indexed.h"
 #include "common/shm_safe.h"
 
 namespace rp {
@@ -26,7 +27,7 @@ inline constexpr std::size_t kMemoryUses = 7;
 // Returns the purpose in words, as in "3.2 GiB for fp32 gradients".
 [[nodiscard]] const char* memory_use_name(MemoryUse use);
 
-using BytesByUse = std::array<std::uint64_t, kMemoryUses>;
+using BytesByUse = IndexedArray<MemoryUse, std::uint64_t, kMemoryUses>;
 
 // The memory of one worker's device since the worker's start. All zeros on an emulated device.
 struct DeviceMemoryPeaks {

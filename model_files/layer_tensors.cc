@@ -78,7 +78,7 @@ LayerTensors list_layer(const ModelConfig& config, std::int64_t layer, const Par
     name = "embedding";
     list.add("weight", table, tied_group);
   } else if (layer <= config.num_layers()) {
-    list.add_decoder_layer(config.layers[static_cast<std::size_t>(layer - 1)]);
+    list.add_decoder_layer(config.layers[layer - 1]);
   } else {
     name = "head";
     list.add("norm.weight", {config.hidden});

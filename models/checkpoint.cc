@@ -125,7 +125,7 @@ void export_checkpoint(const std::filesystem::path& source, const std::filesyste
           continue;
         }
         const CheckpointTensor& tensor = exported.tensors[*file.checkpoint[place]];
-        const MergedParts values(weight, tensor.layer, layers[static_cast<std::size_t>(tensor.layer)], parts.lora);
+        const MergedParts values(weight, tensor.layer, layers[tensor.layer], parts.lora);
         write_tensor(writers[i], tensor, weight_type(declaration.dtype, tensor.name), values);
       }
       writers[i].commit();

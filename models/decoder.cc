@@ -262,7 +262,7 @@ std::unique_ptr<Layer> make_embedding(const ModelConfig& config, const TrainedPa
 
 std::unique_ptr<Layer> make_decoder_layer(const ModelConfig& config, std::int64_t number, const TrainedParts& parts,
                                           at::ScalarType dtype) {
-  const DecoderLayerConfig& layer = config.layers.at(static_cast<std::size_t>(number));
+  const DecoderLayerConfig& layer = config.layers.at(number);
   return std::make_unique<DecoderLayer>(config, layer, tensors_of_layer(config, number + 1, parts), parts.lora, dtype);
 }
 

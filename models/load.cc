@@ -36,7 +36,7 @@ double forward_cost(const ModelConfig& config, std::int64_t layer) {
   if (layer == 0) return static_cast<double>(config.hidden);
   if (layer == config.num_layers() + 1) return static_cast<double>(config.vocabulary * config.hidden);
   double cost = 0;
-  for (const LinearShape& linear : linears_of(config.layers[static_cast<std::size_t>(layer - 1)], config.hidden)) {
+  for (const LinearShape& linear : linears_of(config.layers[layer - 1], config.hidden)) {
     cost += static_cast<double>(linear.in * linear.out * linear.uses_per_token);
   }
   return cost;
@@ -70,10 +70,10 @@ class FileTensors {
  public:
   FileTensors() = default;
   FileTensors(std::vector<CheckpointTensor> tensors, std::int64_t num_layers)
-      : tensors_(std::move(tensors)), places_(static_cast<std::size_t>(num_layers)) {
+      : tensors_(std::move(tensors)), places_(num_layers) {
     for (std::size_t i = 0; i < tensors_.size(); ++i) {
       for (std::size_t part = 0; part < tensors_[i].parts.size(); ++part) {
-        places_[static_cast<std::size_t>(tensors_[i].layer)][tensors_[i].parts[part].parameter].emplace_back(i, part);
+        places_[tensors_[i].layer][tensors_[i].parts[part].parameter].emplace_back(i, part);
       }
     }
   }
@@ -85,7 +85,7 @@ class FileTensors {
   template <typename Files>
   [[nodiscard]] bool read(const Files& files, std::int64_t layer, const std::string& parameter,
                           const at::Tensor& value) const {
-    const auto& of_layer = places_[static_cast<std::size_t>(layer)];
+    const auto& of_layer = places_[layer];
     const auto found = of_layer.find(parameter);
     if (found == of_layer.end()) return false;
     for (const auto& [tensor, part] : found->second)

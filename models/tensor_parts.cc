@@ -78,7 +78,7 @@ void read_packed_rows(const Files& files, const CheckpointTensor& tensor, const 
   const std::int64_t first_block = first / kMxfp4BlockElements, row_blocks = matrix.columns / kMxfp4BlockElements;
   constexpr std::int64_t kBlockBytes = kMxfp4BlockElements / 2;
   const auto read_bytes = [&](const char* suffix, std::int64_t bytes_of_block) {
-    std::vector<std::uint8_t> bytes(static_cast<std::size_t>(matrix.rows * row_blocks * bytes_of_block));
+    std::vector<std::uint8_t> bytes(matrix.rows * row_blocks * bytes_of_block);
     files.read(tensor.name + suffix, bytes.data(), bytes.size(),
                static_cast<std::uint64_t>(first_block * bytes_of_block));
     return bytes;

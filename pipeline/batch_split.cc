@@ -41,7 +41,7 @@ std::vector<Tensors> cut(const Tensors& tensors, const Split& split, int num_mic
                          std::int64_t& size) {
   check_devices(tensors, what);
   if (split.function) return cut_by_function(tensors, split, num_microbatches, what);
-  std::vector<Tensors> result(static_cast<std::size_t>(num_microbatches));
+  std::vector<Tensors> result(num_microbatches);
   const std::vector<int> dimensions = split_dimensions(tensors, split, what);
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const int dimension = dimensions[i];

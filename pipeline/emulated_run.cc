@@ -34,9 +34,9 @@ double rate(double gbs) { return gbs > 0 ? gbs * kBytesPerMs : kUnlimited; }
 std::vector<LayerBytes> layer_bytes(const Catalogue& catalogue, int num_layers,
                                     const std::vector<std::uint64_t>& output_bytes, bool adds_rounds) {
   const EmulatedGroupUpdater updater(catalogue, {}, adds_rounds);
-  std::vector<LayerBytes> layers(static_cast<std::size_t>(num_layers));
+  std::vector<LayerBytes> layers(num_layers);
   for (int layer = 0; layer < num_layers; ++layer) {
-    LayerBytes& bytes = layers[static_cast<std::size_t>(layer)];
+    LayerBytes& bytes = layers[layer];
     for (const std::uint32_t use : catalogue.uses_of(layer)) {
       const std::uint32_t index = catalogue.uses()[use].group;
       const WeightGroupRecord& group = catalogue.weight_groups()[index];

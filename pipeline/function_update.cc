@@ -15,7 +15,7 @@ namespace rp {
 FunctionUpdate::FunctionUpdate(Store& store, int pipeline)
     : store_(store), groups_(store.catalogue().trained_groups(pipeline)) {
   const Catalogue& catalogue = store.catalogue();
-  const PipelineRecord& record = catalogue.pipelines()[static_cast<std::size_t>(pipeline)];
+  const PipelineRecord& record = catalogue.pipelines()[pipeline];
   for (int layer = 0; layer < static_cast<int>(record.num_layers); ++layer) {
     for (const TensorRecord& tensor : catalogue.tensors_of(static_cast<int>(record.first_layer) + layer)) {
       if (!is_first_use(catalogue, tensor) || group_of(catalogue.uses()[tensor.use].group).is_trained == 0) continue;
@@ -43,7 +43,7 @@ void FunctionUpdate::allocate_gradients() {
     const TensorDesc& desc = leaf.record->desc;
     const at::IntArrayRef shape(desc.shape.data(), static_cast<std::size_t>(desc.rank));
     leaf.gradient =
-        gradients_[static_cast<std::size_t>(place)]
+        gradients_[place]
             .narrow(0, static_cast<std::int64_t>(leaf.record->element_offset), c10::multiply_integers(shape))
             .view(shape);
   }

@@ -73,7 +73,7 @@ PipelineRequest Pipeline::Impl::request() const {
 }
 
 const PipelineRecord& Pipeline::Impl::record() const {
-  return runtime_->store_if_created()->catalogue().pipelines()[static_cast<std::size_t>(number_)];
+  return runtime_->store_if_created()->catalogue().pipelines()[number_];
 }
 
 // Rounds and steps
@@ -131,8 +131,7 @@ std::shared_ptr<Round> Pipeline::Impl::accept(const RoundTraits& traits, const B
   const BatchSplit split(inputs, options.split_inputs.value_or(options_.split_inputs), arguments,
                          options.split_arguments.value_or(options_.split_arguments), traits.num_microbatches);
   if (model_.check()) {
-    model_.check()({inputs.tensors, traits.gives_loss() ? losses_[static_cast<std::size_t>(traits.loss)].name : "",
-                    arguments.tensors});
+    model_.check()({inputs.tensors, traits.gives_loss() ? losses_[traits.loss].name : "", arguments.tensors});
   }
   return coordinator.accept_round(traits, split.blocks(), plan ? &*plan : nullptr);
 }

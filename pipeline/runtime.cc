@@ -193,9 +193,9 @@ RecomputeGrain Runtime::recompute_grain(const PipelineOptions& options) const {
 }
 
 PlanSettings Runtime::plan_settings(int pipeline) const {
-  const PipelineRecord& record = store_->catalogue().pipelines()[static_cast<std::size_t>(pipeline)];
+  const PipelineRecord& record = store_->catalogue().pipelines()[pipeline];
   const int num_layers = static_cast<int>(record.num_layers);
-  const Pipeline::Impl& description = *pipelines_[static_cast<std::size_t>(pipeline)];
+  const Pipeline::Impl& description = *pipelines_[pipeline];
   PlanSettings settings{.by_hand = {}, .limits = description.options().plan_limits};
   // Limits on balanced plans mean that the user wants balanced plans, so there is no search.
   if (settings.limits.min_stages == 0 && settings.limits.threshold == 0) {
@@ -239,11 +239,9 @@ void Runtime::start_coordinator(std::optional<FaultBoardEntry> board, std::funct
   options.trace = trace;
   options.optimizer_threads = optimizer_threads(usable_cores(), is_on_gpus() ? num_workers_ : 0);
   if (const EmulatedRun* run = emulated_run()) options.emulated_memory = run->host_memory();
-  options.on_commit = [this](const CommittedTask& task) {
-    schedules_[static_cast<std::size_t>(task.round.traits.pipeline)]->add(task);
-  };
+  options.on_commit = [this](const CommittedTask& task) { schedules_[task.round.traits.pipeline]->add(task); };
   for (int i = 0; i < static_cast<int>(pipelines_.size()); ++i) {
-    const PipelineOptions& pipeline = pipelines_[static_cast<std::size_t>(i)]->options();
+    const PipelineOptions& pipeline = pipelines_[i]->options();
     schedules_.push_back(std::make_unique<ScheduleReport>(num_workers_));
     options.pipelines.push_back({.adds_rounds = pipeline.rounds_per_step > 1,
                                  .asynchronous = pipeline.asynchronous,
@@ -345,7 +343,7 @@ void Runtime::serve_on(Device& device, TorchDevice& torch_device, ProfilerRanges
 }
 
 void Runtime::check_room_for_gradients(int pipeline) {
-  const int most = pipelines_[static_cast<std::size_t>(pipeline)]->options().rounds_per_step;
+  const int most = pipelines_[pipeline]->options().rounds_per_step;
   if (coordinator().rounds_since_step(pipeline) < most) return;
   throw Error(ExitCode::kUsage, cat("rounds_per_step is ", most, ": call step() before round ", most + 1));
 }

@@ -74,7 +74,7 @@ class Runtime {
   // Returns the names of the buffers, by layer, for layers that have buffers. REQUIRES:
   // create_store().
   [[nodiscard]] const std::map<int, std::vector<std::string>>& buffer_names(int pipeline) const {
-    return buffer_names_[static_cast<std::size_t>(pipeline)];
+    return buffer_names_[pipeline];
   }
   // Returns whether weights, gradients and optimizer state are stored in files.
   [[nodiscard]] bool is_in_files() const { return settings_.params_on.has_value(); }

@@ -62,7 +62,7 @@ std::string hover_of(const Trace& trace, const TraceSpan& span) {
     case TraceSpanKind::kUpdate: text = "update"; break;
     case TraceSpanKind::kCommit: text = "commit"; break;
   }
-  if (span.name >= 0) text += ": " + trace.names[static_cast<std::size_t>(span.name)];
+  if (span.name >= 0) text += ": " + trace.names[span.name];
   if (span.first_layer >= 0 && span.end_layer > span.first_layer) {
     text += span.end_layer - span.first_layer == 1 ? cat(", layer ", span.first_layer)
                                                    : cat(", layers ", span.first_layer, "-", span.end_layer - 1);

@@ -27,9 +27,7 @@ class RangeSums {
   RangeSums(const Costs& costs, std::uint64_t LayerCost::*item) : totals_(1) {
     for (const LayerCost& cost : costs) totals_.push_back(totals_.back() + cost.*item);
   }
-  [[nodiscard]] std::uint64_t of(LayerRange range) const {
-    return totals_[static_cast<std::size_t>(range.end)] - totals_[static_cast<std::size_t>(range.first)];
-  }
+  [[nodiscard]] std::uint64_t of(LayerRange range) const { return totals_[range.end] - totals_[range.first]; }
 
  private:
   std::vector<std::uint64_t> totals_;
@@ -51,8 +49,7 @@ class RangeMaxima {
     const auto length = static_cast<std::size_t>(range.end - range.first);
     const auto level = static_cast<std::size_t>(std::bit_width(length)) - 1;
     const std::vector<std::uint64_t>& maxima = levels_[level];
-    return std::max(maxima[static_cast<std::size_t>(range.first)],
-                    maxima[static_cast<std::size_t>(range.end) - (std::size_t{1} << level)]);
+    return std::max(maxima[range.first], maxima[static_cast<std::size_t>(range.end) - (std::size_t{1} << level)]);
   }
 
  private:
@@ -67,8 +64,8 @@ class StageMemories {
   [[nodiscard]] GpuMemory of(LayerRange layers, StageKind kind) const {
     const bool has_backward = kind != StageKind::kForward;
     const bool by_layer = kind == StageKind::kBackward && recompute_ == RecomputeGrain::kLayer;
-    const LayerCost& first = costs_[static_cast<std::size_t>(layers.first)];
-    const LayerCost& last = costs_[static_cast<std::size_t>(layers.end - 1)];
+    const LayerCost& first = costs_[layers.first];
+    const LayerCost& last = costs_[layers.end - 1];
     GpuMemory memory;
     memory.weights = kStageBuffers * weights_.of(layers);
     memory.workspace = forward_workspaces_.of(layers);
@@ -238,7 +235,7 @@ GpuMemory stage_memory(const Costs& costs, LayerRange layers, StageKind kind, Re
   const bool by_layer = kind == StageKind::kBackward && recompute == RecomputeGrain::kLayer;
   std::uint64_t saved_boundaries = 0;
   for (int i = layers.first; i < layers.end; ++i) {
-    const LayerCost& cost = costs[static_cast<std::size_t>(i)];
+    const LayerCost& cost = costs[i];
     saved_boundaries += cost.output_bytes;
     memory.weights += kStageBuffers * cost.weight_bytes;
     memory.workspace = std::max(memory.workspace, cost.forward_workspace_bytes);
@@ -249,8 +246,8 @@ GpuMemory stage_memory(const Costs& costs, LayerRange layers, StageKind kind, Re
     memory.gradients += kGradientBuffers * cost.gradient_bytes;
     memory.saved = by_layer ? std::max(memory.saved, cost.saved_bytes) : memory.saved + cost.saved_bytes;
   }
-  const LayerCost& first = costs[static_cast<std::size_t>(layers.first)];
-  const LayerCost& last = costs[static_cast<std::size_t>(layers.end - 1)];
+  const LayerCost& first = costs[layers.first];
+  const LayerCost& last = costs[layers.end - 1];
   if (!by_layer) memory.inputs += kInputPlaces * first.input_bytes;
   if (kind == StageKind::kBackward) memory.inputs += kInputPlaces * last.output_bytes;  // the incoming gradient
   // The outputs of a microbatch. Backward and fused stages: the gradient of the input. Forward

@@ -39,7 +39,7 @@ HostMemory host_memory(const std::vector<LayerCost>& costs, const Plan& plan, co
   std::uint64_t of_a_microbatch = 0, largest_gradient = 0;
   for (const int layer : boundaries(plan, settings.recompute)) {
     if (layer >= static_cast<int>(costs.size())) continue;
-    const std::uint64_t bytes = costs[static_cast<std::size_t>(layer)].input_bytes;
+    const std::uint64_t bytes = costs[layer].input_bytes;
     of_a_microbatch += bytes;
     if (layer > 0) largest_gradient = std::max(largest_gradient, bytes);
   }

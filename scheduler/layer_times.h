@@ -12,7 +12,7 @@ namespace rp {
 // replaces it; later records are smoothed.
 class LayerTimes {
  public:
-  explicit LayerTimes(int num_layers) : times_(static_cast<std::size_t>(num_layers)) {}
+  explicit LayerTimes(int num_layers) : times_(num_layers) {}
 
   // Adds the measurements of one round, by layer. A phase of a layer that is 0 did not run.
   void add(const std::vector<LayerTiming>& round);

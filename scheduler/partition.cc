@@ -16,9 +16,7 @@ class Sums {
   explicit Sums(const std::vector<double>& costs) : totals_(1, 0.0) {
     for (const double cost : costs) totals_.push_back(totals_.back() + cost);
   }
-  [[nodiscard]] double of(LayerRange range) const {
-    return totals_[static_cast<std::size_t>(range.end)] - totals_[static_cast<std::size_t>(range.first)];
-  }
+  [[nodiscard]] double of(LayerRange range) const { return totals_[range.end] - totals_[range.first]; }
 
  private:
   std::vector<double> totals_;
@@ -39,7 +37,7 @@ struct Load {
   // `ends`: StageLimits::forward or backward.
   [[nodiscard]] bool fits(LayerRange range, const std::vector<int>& ends) const {
     if (range.end - range.first == 1) return true;
-    return bytes.of(range) <= max_bytes && (ends.empty() || range.end <= ends[static_cast<std::size_t>(range.first)]);
+    return bytes.of(range) <= max_bytes && (ends.empty() || range.end <= ends[range.first]);
   }
   [[nodiscard]] bool fits_fused(int start) const {
     return num_layers - start == 1 || (bytes.of({start, num_layers}) <= max_bytes && start >= limits.least_fused_start);

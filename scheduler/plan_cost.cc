@@ -29,8 +29,7 @@ void check_limits(const std::vector<int>& ends, int num_layers) {
 bool keep(const std::vector<int>& ends, const std::vector<int>& limits) {
   if (limits.empty()) return true;
   int first = 0;
-  return std::all_of(ends.begin(), ends.end(),
-                     [&](int end) { return end <= limits[static_cast<std::size_t>(std::exchange(first, end))]; });
+  return std::all_of(ends.begin(), ends.end(), [&](int end) { return end <= limits[std::exchange(first, end)]; });
 }
 
 }  // namespace
@@ -118,11 +117,11 @@ double PlanCost::step_ms(const Cuts& cuts, Horizon horizon) {
 }
 
 double PlanCost::lower_bound_ms(const Cuts& cuts) {
-  return rp::lower_bound_ms(workloads_[static_cast<std::size_t>(cuts.round_choice)], stages(cuts), asynchronous_);
+  return rp::lower_bound_ms(workloads_[cuts.round_choice], stages(cuts), asynchronous_);
 }
 
 double PlanCost::busy_ms_per_gpu(const Cuts& cuts) {
-  return rp::busy_ms_per_gpu(workloads_[static_cast<std::size_t>(cuts.round_choice)], stages(cuts));
+  return rp::busy_ms_per_gpu(workloads_[cuts.round_choice], stages(cuts));
 }
 
 }  // namespace rp

@@ -18,7 +18,7 @@ constexpr std::size_t kMaxSeeds = 64;
 constexpr std::size_t kMaxShapes = 250'000, kMaxGreedyLimits = 4096;
 constexpr int kMaxStarts = 16;  // of the fused stage, if there are too many shapes to estimate all
 
-double at(const std::vector<double>& sums, int layer) { return sums[static_cast<std::size_t>(layer)]; }
+double at(const std::vector<double>& sums, int layer) { return sums[layer]; }
 
 // Returns the values of [first, end), or if there are more than `most`, that many at equal
 // distances, including the first and the last.
@@ -84,8 +84,8 @@ Lengths lengths_of(const std::vector<double>& sums, std::vector<int> ends, bool 
   lengths.loads.resize(static_cast<std::size_t>(num_gpus) + 1);
   for (int classes = 1; classes <= num_gpus; ++classes) {
     if (num_gpus % classes != 0) continue;
-    auto& loads = lengths.loads[static_cast<std::size_t>(classes)];
-    loads.resize(static_cast<std::size_t>(classes));
+    auto& loads = lengths.loads[classes];
+    loads.resize(classes);
     for (std::size_t i = 0; i < list.size(); ++i) loads[i % loads.size()] += list[i];
   }
   for (const double length : list) lengths.longest = std::max(lengths.longest, length);
@@ -159,23 +159,23 @@ void Seeds::add_even(std::uint64_t num_tasks) {
     }
     const double fused = at(sums_.backward(), num_layers) - at(sums_.backward(), start);
     for (int f = 0; f < static_cast<int>(of_forward.size()); ++f) {
-      const Lengths& forward = of_forward[static_cast<std::size_t>(f)];
+      const Lengths& forward = of_forward[f];
       for (int b = 0; b < static_cast<int>(of_backward.size()); ++b) {
-        const Lengths& backward = of_backward[static_cast<std::size_t>(b)];
+        const Lengths& backward = of_backward[b];
         const int classes = std::gcd(forward.count + 1 + backward.count, num_gpus);
-        const auto& forward_loads = forward.loads[static_cast<std::size_t>(classes)];
-        const auto& backward_loads = backward.loads[static_cast<std::size_t>(classes)];
+        const auto& forward_loads = forward.loads[classes];
+        const auto& backward_loads = backward.loads[classes];
         double load = 0;
         for (int r = 0; r < classes; ++r) {
           const int of_fused = forward.count % classes;
-          const double of_gpu = forward_loads[static_cast<std::size_t>(r)] + (r == of_fused ? fused : 0) +
-                                backward_loads[static_cast<std::size_t>((r + 2 * classes - of_fused - 1) % classes)];
+          const double of_gpu = forward_loads[r] + (r == of_fused ? fused : 0) +
+                                backward_loads[(r + 2 * classes - of_fused - 1) % classes];
           load = std::max(load, of_gpu);
         }
         const double longest = std::max({forward.longest, fused, backward.longest});
         load *= static_cast<double>(classes) * task_.workload.num_microbatches / num_gpus;
         for (int choice = 0; choice < num_choices(); ++choice) {
-          const double laps = task_.round_choices[static_cast<std::size_t>(choice)] > num_gpus ? 0 : 1;
+          const double laps = task_.round_choices[choice] > num_gpus ? 0 : 1;
           shapes.push_back({load + longest / 4 + laps * longest, static_cast<int>(place), f, b, choice});
         }
       }
@@ -187,8 +187,8 @@ void Seeds::add_even(std::uint64_t num_tasks) {
   for (const Shape& shape : shapes) {
     if (cost_.num_simulated_tasks() >= until) break;
     const auto start = static_cast<std::size_t>(shape.start);
-    add({.forward = forwards[start][static_cast<std::size_t>(shape.forward)].ends,
-         .backward = backwards[start][static_cast<std::size_t>(shape.backward)].ends,
+    add({.forward = forwards[start][shape.forward].ends,
+         .backward = backwards[start][shape.backward].ends,
          .round_choice = shape.round_choice});
   }
 }
@@ -271,7 +271,7 @@ Cuts greedy_cuts(const StageSums& sums, int num_gpus, int least_fused_start) {
   Cuts best;
   double least = INFINITY;
   for (const int number : spaced(0, static_cast<int>(limits.size()), kMaxGreedyLimits)) {
-    const double limit = limits[static_cast<std::size_t>(number)];
+    const double limit = limits[number];
     const double longest = limit * kRounding;
     int start = num_layers - 1;
     while (start > least_fused_start && at(backward, num_layers) - at(backward, start - 1) <= longest) --start;

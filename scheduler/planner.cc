@@ -178,7 +178,7 @@ bool PlanSearch::mutate(Cuts& cuts) {
 bool PlanSearch::mutate_ends(std::vector<int>& ends) {
   const int num_stages = static_cast<int>(ends.size());
   if (num_stages == 0) return false;
-  const auto at = [&ends](int stage) -> int& { return ends[static_cast<std::size_t>(stage)]; };
+  const auto at = [&ends](int stage) -> int& { return ends[stage]; };
   const auto begin = [&](int stage) { return stage > 0 ? at(stage - 1) : 0; };
   const auto size = [&](int stage) { return at(stage) - begin(stage); };
   const int kind = draw(10);
@@ -217,7 +217,7 @@ bool PlanSearch::move_fused_start(Cuts& cuts) {
 PlanChoice PlanSearch::best() {
   RP_ASSERT(std::isfinite(best_ms_));
   return {.plan = plan_of(best_),
-          .round_microbatches = task_.round_choices[static_cast<std::size_t>(best_.round_choice)],
+          .round_microbatches = task_.round_choices[best_.round_choice],
           .step_ms = best_ms_,
           .lower_bound_ms = cost_.lower_bound_ms(best_),
           .effort = effort()};

@@ -21,7 +21,7 @@ RampSearch::RampSearch(PlanCost& cost, int num_round_choices, int least_fused_st
       num_round_choices_(num_round_choices),
       least_fused_start_(least_fused_start),
       random_(seed),
-      counts_(static_cast<std::size_t>(cost.num_layers())),
+      counts_(cost.num_layers()),
       known_(kMaxKnown) {
   std::uint64_t state = 0;
   for (std::vector<std::uint64_t>& keys : keys_) {
@@ -38,7 +38,7 @@ void RampSearch::set_length(std::size_t side, std::size_t stage, int length) {
   std::vector<int>& lengths = next_.lengths[side];
   if (stage == lengths.size()) lengths.push_back(0);
   const std::vector<std::uint64_t>& keys = keys_[side];
-  next_.key += keys[static_cast<std::size_t>(length)] - keys[static_cast<std::size_t>(lengths[stage])];
+  next_.key += keys[length] - keys[lengths[stage]];
   lengths[stage] = length;
   if (length > 0) return;
   lengths[stage] = lengths.back();
@@ -61,12 +61,12 @@ const Cuts& RampSearch::cuts_of(const Ramp& ramp) {
   for (const std::size_t side : {0U, 1U}) {
     std::fill(counts_.begin(), counts_.end(), 0);
     int left = static_cast<int>(ramp.lengths[side].size());
-    for (const int length : ramp.lengths[side]) ++counts_[static_cast<std::size_t>(length)];
+    for (const int length : ramp.lengths[side]) ++counts_[length];
     std::vector<int>& ends = side == 0 ? cuts_.forward : cuts_.backward;
     ends.clear();
     int end = 0;
     for (int length = 1; left > 0; ++length) {
-      for (int i = counts_[static_cast<std::size_t>(length)]; i > 0; --i, --left) ends.push_back(end += length);
+      for (int i = counts_[length]; i > 0; --i, --left) ends.push_back(end += length);
     }
   }
   return cuts_;
@@ -117,7 +117,7 @@ bool RampSearch::mutate() {
   const int kind = static_cast<int>(draw(20));
   if (kind == 0) return move_fused_start();
   if (kind == 1) {
-    const int choice = static_cast<int>(draw(static_cast<std::size_t>(num_round_choices_)));
+    const int choice = static_cast<int>(draw(num_round_choices_));
     return choice != std::exchange(next_.round_choice, choice);
   }
   return mutate_lengths(draw(2), kind);
@@ -161,7 +161,7 @@ bool RampSearch::mutate_lengths(std::size_t side, int kind) {
     return true;
   }
   if (of_b < 2) return false;  // make a stage of layers taken from stages of equal length, one from each
-  const int num_layers = 1 + static_cast<int>(draw(static_cast<std::size_t>(alike)));
+  const int num_layers = 1 + static_cast<int>(draw(alike));
   int left = num_layers;
   for (std::size_t stage = 0; left > 0; ++stage) {
     if (lengths[stage] != of_b) continue;

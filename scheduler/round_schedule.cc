@@ -14,8 +14,7 @@ StageSums::StageSums(const Workload& workload)
       forward_(1),
       backward_(1) {
   for (int layer = 0; layer <= workload.num_layers(); ++layer) {
-    const LayerWork& work =
-        layer < workload.num_layers() ? workload.layers[static_cast<std::size_t>(layer)] : workload.head;
+    const LayerWork& work = layer < workload.num_layers() ? workload.layers[layer] : workload.head;
     forward_.push_back(forward_.back() + work.forward);
     backward_.push_back(backward_.back() + work.forward + (layer < first_trained_layer_ ? 0 : work.backward));
   }
@@ -47,7 +46,7 @@ class Chain {
  public:
   Chain(const Workload& workload, const std::vector<StageWork>& stages) : workload_(workload), stages_(stages) {
     graph_.hop = workload.hop;
-    graph_.order.resize(static_cast<std::size_t>(workload.num_gpus));
+    graph_.order.resize(workload.num_gpus);
     for (const StageWork& stage : stages) updating_stages_.push_back(updating_stages_of(stage.layers));
   }
 

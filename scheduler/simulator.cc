@@ -33,7 +33,7 @@ class Simulation {
     }
     for (std::size_t gpu = 0; gpu < graph_.order.size(); ++gpu) {
       if (next_[gpu] == graph_.order[gpu].size()) continue;
-      const SimulatedTask& task = graph_.tasks[static_cast<std::size_t>(graph_.order[gpu][next_[gpu]])];
+      const SimulatedTask& task = graph_.tasks[graph_.order[gpu][next_[gpu]]];
       throw Error(ExitCode::kUsage, cat("the schedule waits for itself: GPU ", gpu, " does not get the input of stage ",
                                         task.stage, ", microbatch ", task.microbatch));
     }
@@ -54,7 +54,7 @@ class Simulation {
     const SimulatedTask& task = graph_.tasks[index];
     double begin = free_[gpu];
     for (const int other : task.after) {
-      const double end = timeline_.end[static_cast<std::size_t>(other)];
+      const double end = timeline_.end[other];
       if (end == kNotYet) return false;
       begin = std::max(begin, end);
     }
@@ -86,7 +86,7 @@ int TaskGraph::add(const SimulatedTask& task) {
 
 int TaskGraph::append(const SimulatedTask& task) {
   const int number = add(task);
-  order[static_cast<std::size_t>(task.gpu)].push_back(number);
+  order[task.gpu].push_back(number);
   return number;
 }
 

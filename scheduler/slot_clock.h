@@ -28,10 +28,7 @@ class SlotClock {
   // `slowness`: by worker, the factor by which the times of a slot are multiplied; empty: 1 for
   // all.
   SlotClock(int num_workers, int num_microbatches, double hop, std::vector<double> slowness = {})
-      : hop_(hop),
-        slowness_(std::move(slowness)),
-        free_(static_cast<std::size_t>(num_workers)),
-        ends_(static_cast<std::size_t>(num_microbatches)) {
+      : hop_(hop), slowness_(std::move(slowness)), free_(num_workers), ends_(num_microbatches) {
     slowness_.resize(free_.size(), 1.0);
   }
 

@@ -29,9 +29,7 @@ struct Workload {
   bool fused_waits = true;
   RecomputeGrain recompute = RecomputeGrain::kStage;  // RoundPipe only
 
-  [[nodiscard]] double slowness_of(int gpu) const {
-    return slowness.empty() ? 1 : slowness[static_cast<std::size_t>(gpu)];
-  }
+  [[nodiscard]] double slowness_of(int gpu) const { return slowness.empty() ? 1 : slowness[gpu]; }
   [[nodiscard]] int num_layers() const { return static_cast<int>(layers.size()); }
 };
 

@@ -57,7 +57,7 @@ void GradientDownloader::write_totals(const RunningTask& task) const {
 
 DeviceMemoryPeaks GradientDownloader::memory_of(const RunningTask& task) const {
   DeviceMemoryPeaks peaks = worker_.device.memory_peaks();
-  peaks.resident_bytes = task.totals.resident_bytes + peaks.peak_by_use[static_cast<std::size_t>(MemoryUse::kResults)];
+  peaks.resident_bytes = task.totals.resident_bytes + peaks.peak_by_use[MemoryUse::kResults];
   return peaks;
 }
 

@@ -14,8 +14,8 @@ CpuList allowed_cpus() {
   // Machines with more CPUs than a cpu_set_t holds need a larger mask.
   for (int num_cpus = CPU_SETSIZE; num_cpus <= 64 * CPU_SETSIZE; num_cpus *= 2) {
     const auto free_set = [](cpu_set_t* set) { CPU_FREE(set); };
-    const std::unique_ptr<cpu_set_t, decltype(free_set)> set(CPU_ALLOC(static_cast<std::size_t>(num_cpus)), free_set);
-    const std::size_t size = CPU_ALLOC_SIZE(static_cast<std::size_t>(num_cpus));
+    const std::unique_ptr<cpu_set_t, decltype(free_set)> set(CPU_ALLOC(num_cpus), free_set);
+    const std::size_t size = CPU_ALLOC_SIZE(num_cpus);
     CPU_ZERO_S(size, set.get());
     if (sched_getaffinity(0, size, set.get()) != 0) continue;
     CpuList cpus;

@@ -26,7 +26,7 @@ std::uint64_t bytes_of(const RoundTable& table, const BlockRow& row) {
 SlotTime time_of(const Slot& slot, const std::vector<LayerTiming>& layers) {
   SlotTime time;
   for (int layer = slot.layers.first; layer < slot.layers.end; ++layer) {
-    const LayerTiming& of_layer = layers[static_cast<std::size_t>(layer)];
+    const LayerTiming& of_layer = layers[layer];
     if (slot.phase == Phase::kBackward) time.lead += of_layer.recompute;
     if (slot.phase != Phase::kBackward) time.work += of_layer.forward;
     if (slot.phase != Phase::kForward) time.work += of_layer.backward;
@@ -42,7 +42,7 @@ RoundMemory memory_of(const Round& round, const RoundTable& table, const Catalog
   std::map<BlockRow, RowBlocks> rows;
   std::map<BlockRow, int> imported;  // the last reader of each imported row
   for (int slot = 0; slot < num_slots; ++slot) {
-    const Command command = command_of(round, round.slots[static_cast<std::size_t>(slot)]);
+    const Command command = command_of(round, round.slots[slot]);
     for (const BlockRow& row : input_rows(command, catalogue)) {
       if (round.origins.contains(row)) {
         imported[row] = slot;
@@ -82,8 +82,7 @@ namespace {
 // Computes when the microbatches of consecutive slots end, in rounds that are all alike.
 class SlotEnds {
  public:
-  SlotEnds(const RoundMemory& round, int num_rounds, int num_workers)
-      : num_microbatches_(static_cast<std::size_t>(round.num_microbatches)) {
+  SlotEnds(const RoundMemory& round, int num_rounds, int num_workers) : num_microbatches_(round.num_microbatches) {
     const bool knows_times =
         static_cast<int>(round.times.size()) == round.num_slots &&
         std::all_of(round.times.begin(), round.times.end(), [](const SlotTime& time) { return time.work > 0; });
@@ -94,10 +93,9 @@ class SlotEnds {
       if (of_round == 0) {
         clock.begin_round();
         const int waits_for = round.rounds_overlap ? slot - (kRoundsInFlight - 1) * round.num_slots - 1 : slot - 1;
-        if (waits_for >= 0) ready = commits_[static_cast<std::size_t>(waits_for)];
+        if (waits_for >= 0) ready = commits_[waits_for];
       }
-      const double end =
-          clock.run(knows_times ? round.times[static_cast<std::size_t>(of_round)] : SlotTime{.work = 1}, ready);
+      const double end = clock.run(knows_times ? round.times[of_round] : SlotTime{.work = 1}, ready);
       ends_.insert(ends_.end(), clock.ends().begin(), clock.ends().end());
       commits_.push_back(commits_.empty() ? end : std::max(end, commits_.back()));
     }
@@ -107,7 +105,7 @@ class SlotEnds {
   [[nodiscard]] std::uint64_t num_ended(int slot, int point) const {
     const auto begin = ends_.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(slot) * num_microbatches_);
     const auto end = begin + static_cast<std::ptrdiff_t>(num_microbatches_);
-    return static_cast<std::uint64_t>(std::upper_bound(begin, end, commits_[static_cast<std::size_t>(point)]) - begin);
+    return static_cast<std::uint64_t>(std::upper_bound(begin, end, commits_[point]) - begin);
   }
 
  private:
@@ -138,8 +136,7 @@ std::vector<std::uint64_t> peaks(const RoundMemory& memory, int first_worker, in
           alive.back() += block.bytes;
         } else {
           const int writer = first + block.writer;
-          alive[static_cast<std::size_t>((writer + shift) % num_workers)] +=
-              block.bytes * ends.num_ended(writer, point) / num_microbatches;
+          alive[(writer + shift) % num_workers] += block.bytes * ends.num_ended(writer, point) / num_microbatches;
         }
       }
     }
@@ -158,7 +155,7 @@ ActivationBudget::ActivationBudget(int num_workers) : needed_(static_cast<std::s
 
 void ActivationBudget::learn(PlanKind kind, RoundMemory round, int first_worker) {
   const int num_workers = static_cast<int>(needed_.size()) - 1;
-  Kind& last = kinds_[static_cast<std::size_t>(kind)];
+  Kind& last = kinds_[kind];
   last.num_rounds = round.has_blocks_of(last.round) ? last.num_rounds + 1 : 1;
   // The number of different workers with which rounds begin, in turn. Computed by lcm, not as
   // num_workers / gcd: GCC 12 computes 0 for 1 / std::gcd(1, 5) with -O2 -fsanitize=thread.

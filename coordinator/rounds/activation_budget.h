@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/indexed.h"
 #include "coordinator/rounds/round.h"
 #include "hoststore/catalogue.h"
 #include "hoststore/round_table.h"
@@ -75,7 +76,7 @@ class ActivationBudget {
   };
 
   std::vector<std::uint64_t> needed_;  // by arena
-  std::array<Kind, kNumPlanKinds> kinds_;
+  IndexedArray<PlanKind, Kind, kNumPlanKinds> kinds_;
 };
 
 }  // namespace rp

@@ -11,7 +11,7 @@ Completions::Completions(Store& store, std::function<void()> on_hang) : store_(s
 
 std::optional<Completion> Completions::wait(int worker, std::uint64_t slot, WaitRecord& record,
                                             const std::function<std::int64_t()>& work) {
-  RingReader<Completion>& ring = rings_[static_cast<std::size_t>(worker)];
+  RingReader<Completion>& ring = rings_[worker];
   Completion completion;
   std::uint64_t progress = store_.progress();
   std::int64_t silent_ns = 0;  // the sum of waits, not by the clock, so that a pause of the whole run does not count

@@ -14,9 +14,7 @@ static_assert(kTasksAhead + 1 < static_cast<int>(kCommandRing) && kTasksAhead + 
 }  // namespace
 
 Dispatcher::Dispatcher(Store& store)
-    : store_(store),
-      outstanding_(static_cast<std::size_t>(store.num_workers())),
-      next_event_(static_cast<std::size_t>(store.num_workers())) {
+    : store_(store), outstanding_(store.num_workers()), next_event_(store.num_workers()) {
   for (int worker = 0; worker < store.num_workers(); ++worker) commands_.push_back(store.command_writer(worker));
 }
 
@@ -66,7 +64,7 @@ Dispatcher::Next Dispatcher::next() const {
 
 void Dispatcher::commit_next() {
   const Next committed = next();
-  --outstanding_[static_cast<std::size_t>(committed.slot->worker)];
+  --outstanding_[committed.slot->worker];
   ++num_committed_;
   if (committed.ends_flight) flights_.pop_front();
 }

@@ -15,7 +15,7 @@ namespace rp {
 
 class FreeSender {
  public:
-  explicit FreeSender(Store& store) : late_(static_cast<std::size_t>(store.num_workers())) {
+  explicit FreeSender(Store& store) : late_(store.num_workers()) {
     for (int worker = 0; worker < store.num_workers(); ++worker) rings_.push_back(store.free_writer(worker));
   }
 

@@ -5,7 +5,7 @@
 namespace rp {
 
 LayerMemories::LayerMemories(const Catalogue& catalogue, int pipeline) {
-  const PipelineRecord& record = catalogue.pipelines()[static_cast<std::size_t>(pipeline)];
+  const PipelineRecord& record = catalogue.pipelines()[pipeline];
   for (std::uint32_t layer = 0; layer < record.num_layers; ++layer) {
     LayerCost& cost = costs_.emplace_back();
     for (const std::uint32_t use : catalogue.uses_of(static_cast<int>(record.first_layer + layer))) {

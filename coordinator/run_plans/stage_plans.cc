@@ -65,11 +65,11 @@ StagePlans::StagePlans(const Catalogue& catalogue, std::vector<PlanSettings> set
 Plan StagePlans::plan(int pipeline, PlanKind kind) const {
   const PipelinePlans& plans = at(pipeline);
   if (plans.settings.by_hand) return plan_for(kind, *plans.settings.by_hand, static_cast<int>(plans.bytes.size()));
-  return plans.plans[static_cast<std::size_t>(kind)];
+  return plans.plans[kind];
 }
 
 void StagePlans::learn(int number, PlanKind kind, const RoundTable& table) {
-  PipelinePlans& pipeline = pipelines_[static_cast<std::size_t>(number)];
+  PipelinePlans& pipeline = pipelines_[number];
   std::vector<LayerTiming> round;
   for (int layer = 0; layer < static_cast<int>(pipeline.bytes.size()); ++layer) {
     const LayerTime& time = table.layer_time(layer);
@@ -95,8 +95,7 @@ bool StagePlans::fits(const PipelinePlans& pipeline) const {
   if (!pipeline.settings.fits_device || !room_.is_known()) return true;
   return std::all_of(kKinds.begin(), kKinds.end(), [&](PlanKind kind) {
     return !knows_times(pipeline, kind) ||
-           room_.has_room_for(pipeline.memories->costs(), pipeline.plans[static_cast<std::size_t>(kind)],
-                              pipeline.settings.recompute);
+           room_.has_room_for(pipeline.memories->costs(), pipeline.plans[kind], pipeline.settings.recompute);
   });
 }
 
@@ -168,12 +167,11 @@ void StagePlans::cut_together(bool measured) {
   // Before anything is measured, the layers' costs are used as their times, except where a device's
   // memory limits the stages.
   if (cut.size() == 1 && is_searched(*cut.front()) && (measured || !cut.front()->settings.fits_device)) {
-    cut.front()->plans[static_cast<std::size_t>(PlanKind::kFused)] = search(*cut.front(), requests.front(), measured);
+    cut.front()->plans[PlanKind::kFused] = search(*cut.front(), requests.front(), measured);
     return;
   }
   std::vector<Plan> plans = balanced_plans(requests, min_stages, threshold);
-  for (std::size_t i = 0; i < cut.size(); ++i)
-    cut[i]->plans[static_cast<std::size_t>(cut[i]->main_kind)] = std::move(plans[i]);
+  for (std::size_t i = 0; i < cut.size(); ++i) cut[i]->plans[cut[i]->main_kind] = std::move(plans[i]);
 }
 
 // With one worker, all plans take the same time.
@@ -228,7 +226,7 @@ void StagePlans::cut_alone(PipelinePlans& pipeline, bool measured) {
   if (pipeline.settings.by_hand) return;
   for (const PlanKind kind : kKinds) {
     if (kind == pipeline.main_kind || (measured && !knows_times(pipeline, kind))) continue;
-    pipeline.plans[static_cast<std::size_t>(kind)] =
+    pipeline.plans[kind] =
         balanced_plans({request(pipeline, kind, measured)}, std::max(1, pipeline.settings.limits.min_stages),
                        pipeline.settings.limits.threshold)
             .front();

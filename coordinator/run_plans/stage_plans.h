@@ -18,6 +18,7 @@
 #include <optional>
 #include <vector>
 
+#include "common/indexed.h"
 #include "coordinator/run_plans/device_budget.h"
 #include "coordinator/run_plans/layer_memories.h"
 #include "hoststore/catalogue.h"
@@ -75,10 +76,10 @@ class StagePlans {
     int num_microbatches = 0;                 // of the last round
     PlanKind main_kind = PlanKind::kFused;    // the kind for which it is cut together with the other pipelines
     bool has_run = false;
-    std::array<Plan, kNumPlanKinds> plans;  // the automatic plans, by kind
+    IndexedArray<PlanKind, Plan, kNumPlanKinds> plans;  // the automatic plans, by kind
   };
 
-  [[nodiscard]] const PipelinePlans& at(int pipeline) const { return pipelines_[static_cast<std::size_t>(pipeline)]; }
+  [[nodiscard]] const PipelinePlans& at(int pipeline) const { return pipelines_[pipeline]; }
   [[nodiscard]] static int first_replan(const PipelinePlans& pipeline);
   static bool knows_times(const PipelinePlans& pipeline, PlanKind kind);
   [[nodiscard]] PlanRequest request(const PipelinePlans& pipeline, PlanKind kind, bool measured);

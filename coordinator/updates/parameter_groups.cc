@@ -30,7 +30,7 @@ std::size_t group_of(const std::vector<ParameterGroup>& groups, const TensorReco
 
 ParameterGroupSpans group_parameters(const Catalogue& catalogue, int pipeline,
                                      const std::vector<ParameterGroup>& groups) {
-  const PipelineRecord& record = catalogue.pipelines()[static_cast<std::size_t>(pipeline)];
+  const PipelineRecord& record = catalogue.pipelines()[pipeline];
   ParameterGroupSpans result;
   for (int layer = 0; layer < static_cast<int>(record.num_layers); ++layer) {
     for (const TensorRecord& tensor : catalogue.tensors_of(static_cast<int>(record.first_layer) + layer)) {

@@ -36,8 +36,8 @@ std::vector<char*> pointers(const std::vector<std::string>& words) {
 void bind_to(const CpuList& cpus) {
   if (cpus.empty()) return;
   const int most = 1 + *std::max_element(cpus.begin(), cpus.end());
-  cpu_set_t* set = CPU_ALLOC(static_cast<std::size_t>(most));
-  const std::size_t size = CPU_ALLOC_SIZE(static_cast<std::size_t>(most));
+  cpu_set_t* set = CPU_ALLOC(most);
+  const std::size_t size = CPU_ALLOC_SIZE(most);
   CPU_ZERO_S(size, set);
   for (const int cpu : cpus) CPU_SET_S(static_cast<std::size_t>(cpu), size, set);
   sched_setaffinity(0, size, set);
@@ -73,7 +73,7 @@ void restore_signals(const ChildSpec& spec) {
 
 void place_stdio(const ChildSpec& spec) {
   for (int fd = 0; fd < 3; ++fd) {
-    const std::optional<int>& from = spec.stdio[static_cast<std::size_t>(fd)];
+    const std::optional<int>& from = spec.stdio[fd];
     if (from) retry_interrupted([&] { return dup2(*from, fd); });
   }
 }

@@ -52,7 +52,7 @@ struct Visible {
 std::optional<Gpu> named_by(const std::string& word, const GpuSystem& system) {
   if (const auto index = whole_number(word)) {
     if (static_cast<std::size_t>(*index) >= system.gpus.size()) return std::nullopt;
-    return system.gpus[static_cast<std::size_t>(*index)];
+    return system.gpus[*index];
   }
   if (!is_uuid(word)) return std::nullopt;
   std::vector<Gpu> found;

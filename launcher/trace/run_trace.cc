@@ -76,7 +76,7 @@ void RunTrace::write() const {
       const ssize_t written = ::write(file_.get(), text.data(), text.size());
       if (written < 0 && errno == EINTR) continue;
       if (written < 0) throw_unwritable(path_, errno_text(errno));
-      text.remove_prefix(static_cast<std::size_t>(written));
+      text.remove_prefix(written);
     }
   });
 }

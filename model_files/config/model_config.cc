@@ -127,7 +127,7 @@ std::string text_of_layer(const ModelConfig& config, std::int64_t layer) {
            config.logit_softcap, config.tied_head, config.dtype ? dtype_name(*config.dtype) : "none",
            config.quantization);
   if (layer == 0 || layer > config.num_layers()) return line.add("layer", layer).text();
-  const DecoderLayerConfig& decoder = config.layers[static_cast<std::size_t>(layer - 1)];
+  const DecoderLayerConfig& decoder = config.layers[layer - 1];
   add_attention(line, decoder.attention);
   add_mlp(line, decoder.mlp);
   line.add("norms", decoder.attention_norm, decoder.attention_post_norm, decoder.mlp_norm, decoder.mlp_post_norm);

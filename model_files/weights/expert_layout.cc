@@ -27,7 +27,7 @@ ExpertLayout find_expert_layout(const ModelConfig& config, const WeightFiles& we
   std::string example;
   const std::vector<std::string> names = weights.names();
   for (std::int64_t i = 0; i < config.num_layers(); ++i) {
-    const auto& experts = config.layers[static_cast<std::size_t>(i)].mlp.experts;
+    const auto& experts = config.layers[i].mlp.experts;
     if (!experts) continue;
     const std::string prefix = name_in_checkpoint(config, i + 1, std::string(kExpertsPrefix));
     for (auto name = std::ranges::lower_bound(names, prefix); name != names.end() && name->starts_with(prefix);

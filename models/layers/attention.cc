@@ -94,9 +94,9 @@ class HeadForward {
         padded_(round_up(shape.t, kKeyTile)),
         keys_(element_count()),
         values_(element_count()),
-        scores_(static_cast<std::size_t>(kQueryTile * padded_)),
+        scores_(kQueryTile * padded_),
         probabilities_(scores_.size()),
-        out_(static_cast<std::size_t>(kQueryTile * s_.d)) {}
+        out_(kQueryTile * s_.d) {}
 
   // All arguments begin with the first of `length` positions.
   void run(const HeadRows<T>& q, const HeadRows<T>& k, const HeadRows<T>& v, const HeadRows<T>& out, float* log_sums,
@@ -204,7 +204,7 @@ class GroupBackward {
       for (std::int64_t i = 0; i < rows; ++i) {
         T* row = grad_q.row(query + i);
         for (std::int64_t j = 0; j < s_.d; ++j) {
-          row[j] = static_cast<T>(grad_q_t_[static_cast<std::size_t>(j * kQueryTile + i)]);
+          row[j] = static_cast<T>(grad_q_t_[j * kQueryTile + i]);
         }
       }
     }
@@ -286,7 +286,7 @@ void run_forward(const Shape& shape, const Rows& rows, const variable_list& qkv,
       const std::int64_t batch = i / shape.n, head = i % shape.n, group = head / (shape.n / shape.m);
       const HeadRows<T> q(qkv[0], batch, head), k(qkv[1], batch, group), v(qkv[2], batch, group),
           out(out_btnd, batch, head);
-      for (const auto& [first, length] : rows[static_cast<std::size_t>(batch)]) {
+      for (const auto& [first, length] : rows[batch]) {
         head_forward.run(q.from(first), k.from(first), v.from(first), out.from(first), log_sums + i * shape.t + first,
                          length, sink_of(sinks_n, head));
       }
@@ -304,7 +304,7 @@ void run_backward(const Shape& shape, const Rows& rows, const variable_list& qkv
     GroupBackward<T> group_backward(shape);
     for (std::int64_t i = begin; i < end; ++i) {
       const std::int64_t batch = i / shape.m, group = i % shape.m, members = shape.n / shape.m;
-      for (const auto& [first, length] : rows[static_cast<std::size_t>(batch)]) {
+      for (const auto& [first, length] : rows[batch]) {
         const auto part = [&, first = first](const at::Tensor& x, std::int64_t head) {
           return HeadRows<T>(x, batch, head).from(first);
         };

@@ -31,7 +31,7 @@ std::vector<std::vector<Document>> documents_of_rows(const at::Tensor& documents
   check_shape(documents_bk);
   const at::Tensor lengths = documents_bk.to(at::kCPU).contiguous();
   const std::int64_t* length = lengths.const_data_ptr<std::int64_t>();
-  std::vector<std::vector<Document>> rows(static_cast<std::size_t>(lengths.size(0)));
+  std::vector<std::vector<Document>> rows(lengths.size(0));
   for (std::size_t row = 0; row < rows.size(); ++row) {
     std::int64_t first = 0;
     for (std::int64_t i = 0; i < lengths.size(1); ++i, ++length) {

@@ -23,7 +23,7 @@ using torch::autograd::variable_list;
 
 // Returns the positions of `ids` sorted by id; those with equal ids remain in order.
 std::vector<std::int64_t> places_by_id(const at::Tensor& ids) {
-  std::vector<std::int64_t> places(static_cast<std::size_t>(ids.numel()));
+  std::vector<std::int64_t> places(ids.numel());
   std::iota(places.begin(), places.end(), 0);
   const std::int64_t* id = ids.const_data_ptr<std::int64_t>();
   std::stable_sort(places.begin(), places.end(), [id](std::int64_t a, std::int64_t b) { return id[a] < id[b]; });
@@ -53,7 +53,7 @@ struct EmbedOnCpu : torch::autograd::Function<EmbedOnCpu> {
     for (const std::int64_t place : places) {
       if (id[place] == padding_id) continue;
       if (distinct.empty() || distinct.back() != id[place]) distinct.push_back(id[place]);
-      row_of[static_cast<std::size_t>(place)] = static_cast<std::int64_t>(distinct.size()) - 1;
+      row_of[place] = static_cast<std::int64_t>(distinct.size()) - 1;
     }
     const auto num_rows = static_cast<std::int64_t>(distinct.size());
     const at::Tensor values = at::zeros({num_rows, hidden}, grad_y.options());

@@ -80,7 +80,7 @@ void for_each_expert(const at::Tensor& counts_e, std::int64_t num_rows, const Vi
               num_rows);
   at::parallel_for(0, static_cast<std::int64_t>(experts.size()), 1, [&](std::int64_t begin, std::int64_t end) {
     const c10::NoGradGuard no_grad;  // the mode is set for each thread separately
-    for (std::int64_t i = begin; i < end; ++i) visit(experts[static_cast<std::size_t>(i)]);
+    for (std::int64_t i = begin; i < end; ++i) visit(experts[i]);
   });
 }
 

@@ -97,8 +97,7 @@ struct GpuLinears : torch::autograd::Function<GpuLinears> {
         results.push_back(any_values(x, weights[i]));
         continue;
       }
-      results.push_back(
-          plain_linear(x, {weights[i], bias_of[i] < 0 ? at::Tensor() : biases[static_cast<std::size_t>(bias_of[i])]}));
+      results.push_back(plain_linear(x, {weights[i], bias_of[i] < 0 ? at::Tensor() : biases[bias_of[i]]}));
     }
     context->save_for_backward(saved);
     context->saved_data["bias_of"] = bias_of;

@@ -74,11 +74,9 @@ struct AdaptedLinears : torch::autograd::Function<AdaptedLinears> {
         results.push_back(at::empty(shape, x.options()));
         continue;
       }
-      const std::optional<at::Tensor> bias_o =
-          bias_of[i] < 0 ? std::nullopt : std::make_optional(biases[static_cast<std::size_t>(bias_of[i])]);
+      const std::optional<at::Tensor> bias_o = bias_of[i] < 0 ? std::nullopt : std::make_optional(biases[bias_of[i]]);
       at::Tensor y_no = at::linear(x_ni, weights[i], bias_o);
-      if (pair_of[i] >= 0)
-        y_no.addmm_(inner_npr.narrow(1, pair_of[i] * rank, rank), bs_or[static_cast<std::size_t>(pair_of[i])].t());
+      if (pair_of[i] >= 0) y_no.addmm_(inner_npr.narrow(1, pair_of[i] * rank, rank), bs_or[pair_of[i]].t());
       results.push_back(y_no.view(shape));
     }
     context->save_for_backward(saved);

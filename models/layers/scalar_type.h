@@ -24,9 +24,7 @@ static_assert(std::size(kScalarTypes) == kNumDTypes);
 
 }  // namespace internal
 
-[[nodiscard]] constexpr at::ScalarType scalar_type_of(DType dtype) {
-  return internal::kScalarTypes[static_cast<std::size_t>(dtype)];
-}
+[[nodiscard]] constexpr at::ScalarType scalar_type_of(DType dtype) { return internal::kScalarTypes[dtype]; }
 
 // Throws rp::Error (kUsage) for a format that the runtime does not support, such as complex
 // numbers.

@@ -29,15 +29,15 @@ std::string shape_text(at::IntArrayRef shape) {
 }
 
 ParameterRequest& find_parameter(std::vector<LayerRequest>& layers, const ParameterUse& use) {
-  auto& parameters = layers[static_cast<std::size_t>(use.layer)].parameters;
+  auto& parameters = layers[use.layer].parameters;
   const auto found = std::find_if(parameters.begin(), parameters.end(), [&use](const ParameterRequest& parameter) {
     return parameter.name == use.parameter;
   });
   if (found != parameters.end()) return *found;
   std::vector<std::string> names;
   for (const ParameterRequest& parameter : parameters) names.push_back(parameter.name);
-  throw Error(ExitCode::kUsage, cat("tie(): layer ", use.layer, " (", layers[static_cast<std::size_t>(use.layer)].name,
-                                    ") has no parameter '", use.parameter, "'", did_you_mean(use.parameter, names)));
+  throw Error(ExitCode::kUsage, cat("tie(): layer ", use.layer, " (", layers[use.layer].name, ") has no parameter '",
+                                    use.parameter, "'", did_you_mean(use.parameter, names)));
 }
 
 // Two parameters of one layer may be tied to each other through parameters of other layers.
@@ -137,7 +137,7 @@ void compare_layers(const Model& model, const Catalogue& catalogue, const Pipeli
                     " layers, this worker's has ", model.num_layers(), remedy));
   }
   for (int layer = 0; layer < model.num_layers(); ++layer) {
-    const LayerSpec& spec = model.layers()[static_cast<std::size_t>(layer)];
+    const LayerSpec& spec = model.layers()[layer];
     const LayerRecord& record = catalogue.layer(static_cast<int>(pipeline.first_layer) + layer);
     const std::string who = cat("the processes differ: layer ", layer, of_pipeline);
     if (spec.name != record.name.data()) {

@@ -50,7 +50,7 @@ std::map<int, std::vector<NamedBuffer>> write_initial_weights(const Model& model
   const Catalogue& catalogue = store.catalogue();
   std::map<int, std::vector<NamedBuffer>> buffers;
   for (int index = 0; index < model.num_layers(); ++index) {
-    const LayerSpec& spec = model.layers()[static_cast<std::size_t>(index)];
+    const LayerSpec& spec = model.layers()[index];
     const int number = static_cast<int>(pipeline.first_layer) + index;
     const InitialSeed seed(pipeline.seed, index);
     const std::unique_ptr<Layer> layer = spec.make();

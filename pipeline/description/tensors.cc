@@ -65,7 +65,7 @@ std::vector<TensorView> views_of(Tensors& tensors, c10::Device device) {
       tensor = tensor.to(device).contiguous();
       view.desc.dtype = dtype_of(tensor.scalar_type());
       view.desc.rank = static_cast<std::int32_t>(tensor.dim());
-      for (std::int64_t i = 0; i < tensor.dim(); ++i) view.desc.shape[static_cast<std::size_t>(i)] = tensor.size(i);
+      for (std::int64_t i = 0; i < tensor.dim(); ++i) view.desc.shape[i] = tensor.size(i);
       view.data = static_cast<const std::byte*>(tensor.const_data_ptr());
     }
     views.push_back(view);

@@ -12,17 +12,14 @@
 namespace rp {
 
 StageLayers::StageLayers(const std::vector<PipelineCode>& pipelines, const Catalogue& catalogue, TorchDevice& device)
-    : pipelines_(pipelines),
-      catalogue_(catalogue),
-      device_(device),
-      layers_(static_cast<std::size_t>(catalogue.num_layers())) {}
+    : pipelines_(pipelines), catalogue_(catalogue), device_(device), layers_(catalogue.num_layers()) {}
 
 StageLayers::BuiltLayer& StageLayers::built(const Command& command, int layer) {
   const int number = static_cast<int>(command.layer_base) + layer;
-  BuiltLayer& place = layers_[static_cast<std::size_t>(number)];
+  BuiltLayer& place = layers_[number];
   if (!place.layer) {
     run_user_code(layer, [&] {
-      place.layer = pipelines_[command.pipeline].model->layers()[static_cast<std::size_t>(layer)].make();
+      place.layer = pipelines_[command.pipeline].model->layers()[layer].make();
       place.parameters = place.layer->parameters();
       place.buffers = place.layer->buffers();
       place.layer->train(place.trains);

@@ -107,7 +107,7 @@ void TorchStageExecutor::begin(const StageTask& task) {
   results_.begin(static_cast<std::size_t>(command.num_microbatches), task.uses.size(),
                  static_cast<std::size_t>(command.end_layer - command.first_layer));
   recomputed_.clear();
-  meter_.begin(static_cast<std::size_t>(command.end_layer - command.first_layer));
+  meter_.begin(command.end_layer - command.first_layer);
   layers_.bind(task);
 }
 
@@ -322,7 +322,7 @@ void TorchStageExecutor::run_backward(const Run& run) {
 }
 
 Tensors TorchStageExecutor::call_loss(const Run& run, const Tensors& outputs) const {
-  const Loss& loss = (*pipelines_[run.command.pipeline].losses)[static_cast<std::size_t>(run.command.loss)];
+  const Loss& loss = (*pipelines_[run.command.pipeline].losses)[run.command.loss];
   const Tensors tensors =
       with_imports(run, BlockKind::kArguments, 0, BlockKind::kArgumentImport, run.command.num_argument_imports);
   Tensors values = loss.function(outputs, value_of(run.inputs.find(BlockKind::kArguments, 0)->structure, tensors));

@@ -25,7 +25,7 @@ std::string without_number(const std::string& name) {
 
 std::string shape_text(const TensorDesc& desc) {
   std::string text = cat(" ", static_cast<int>(desc.dtype));
-  for (int i = 0; i < desc.rank; ++i) text += cat(":", desc.shape[static_cast<std::size_t>(i)]);
+  for (int i = 0; i < desc.rank; ++i) text += cat(":", desc.shape[i]);
   return text;
 }
 
@@ -69,7 +69,7 @@ void WarmUp::run_pipeline(int pipeline) {
     activation.push_back(input.defined() ? input.to(torch_device_.device()) : input);
   }
   outputs_of_kind_.clear();
-  const int num_layers = pipelines_[static_cast<std::size_t>(pipeline)].model->num_layers();
+  const int num_layers = pipelines_[pipeline].model->num_layers();
   for (int layer = 0; layer < num_layers; ++layer) {
     const Place place{pipeline, layer};
     const auto [known, is_new] = outputs_of_kind_.try_emplace(kind_of(place, activation));
@@ -82,7 +82,7 @@ Tensors WarmUp::run_layer(const Place& place, Tensors inputs) {
   const c10::Device device = torch_device_.device();
   MicrobatchInputs given;
   given.blocks.push_back(input_block(BlockKind::kActivation, place.layer, views_of(inputs, device)));
-  const bool is_last = place.layer + 1 == pipelines_[static_cast<std::size_t>(place.pipeline)].model->num_layers();
+  const bool is_last = place.layer + 1 == pipelines_[place.pipeline].model->num_layers();
   if (is_last && loss_of(place.pipeline) >= 0) {
     Tensors arguments = example(place.pipeline).arguments;
     given.blocks.push_back(input_block(BlockKind::kArguments, 0, views_of(arguments, device)));
@@ -131,7 +131,7 @@ Command WarmUp::command_of(const Place& place, Phase phase) const {
   command.pipeline = static_cast<std::uint32_t>(place.pipeline);
   command.phase = phase;
   command.flags = Command::kSavesForRecompute;
-  command.layer_base = catalogue_.pipelines()[static_cast<std::size_t>(place.pipeline)].first_layer;
+  command.layer_base = catalogue_.pipelines()[place.pipeline].first_layer;
   command.first_layer = place.layer;
   command.end_layer = place.layer + 1;
   command.first_trained_layer = catalogue_.first_trained_layer(place.pipeline);
@@ -142,8 +142,7 @@ Command WarmUp::command_of(const Place& place, Phase phase) const {
 }
 
 std::string WarmUp::kind_of(const Place& place, const Tensors& inputs) const {
-  const int number =
-      static_cast<int>(catalogue_.pipelines()[static_cast<std::size_t>(place.pipeline)].first_layer) + place.layer;
+  const int number = static_cast<int>(catalogue_.pipelines()[place.pipeline].first_layer) + place.layer;
   const LayerRecord& layer = catalogue_.layer(number);
   std::string kind =
       cat(without_number(layer.name.data()), " ", layer.arguments_hash, catalogue_.is_trained(number) ? " trained" : "",
@@ -157,7 +156,7 @@ std::string WarmUp::kind_of(const Place& place, const Tensors& inputs) const {
 
 int WarmUp::loss_of(int pipeline) const {
   if (example(pipeline).loss.empty()) return -1;
-  const std::vector<Loss>& losses = *pipelines_[static_cast<std::size_t>(pipeline)].losses;
+  const std::vector<Loss>& losses = *pipelines_[pipeline].losses;
   const auto found =
       std::find_if(losses.begin(), losses.end(), [&](const Loss& loss) { return loss.name == example(pipeline).loss; });
   return found == losses.end() ? -1 : static_cast<int>(found - losses.begin());

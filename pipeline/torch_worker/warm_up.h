@@ -51,9 +51,7 @@ class WarmUp {
   [[nodiscard]] std::string kind_of(const Place& place, const Tensors& inputs) const;
   // Returns the index of the example's loss in the pipeline's losses, or -1 if there is none.
   [[nodiscard]] int loss_of(int pipeline) const;
-  [[nodiscard]] const CallContents& example(int pipeline) const {
-    return pipelines_[static_cast<std::size_t>(pipeline)].model->example();
-  }
+  [[nodiscard]] const CallContents& example(int pipeline) const { return pipelines_[pipeline].model->example(); }
 
   StageExecutor& executor_;
   const std::vector<PipelineCode>& pipelines_;

@@ -31,7 +31,7 @@ TimelinePhase phase_of(const RunSpan& span) {
 std::string bytes_of(const RunSpan& span) { return bytes_text(static_cast<std::uint64_t>(span.bytes)); }
 
 std::string what_of(const RunSpan& span, const std::vector<LayerRange>& stages) {
-  const LayerRange& layers = stages[static_cast<std::size_t>(span.stage)];
+  const LayerRange& layers = stages[span.stage];
   const std::string of_stage = cat("layers ", layers.first, "-", layers.end - 1);
   const std::string of_microbatch = cat(", microbatch ", span.microbatch);
   switch (span.kind) {
@@ -80,7 +80,7 @@ TimelineSection run_section(const RunResult& run, const Plan& plan, int num_laye
   section.rows.push_back({.name = "updates"});
   for (const RunSpan& span : run.spans) {
     if (span.end <= first || span.start >= first + section.length_ms) continue;
-    TimelineRow& row = span.gpu < 0 ? section.rows.back() : section.rows[static_cast<std::size_t>(span.gpu)];
+    TimelineRow& row = span.gpu < 0 ? section.rows.back() : section.rows[span.gpu];
     TimelineSpan drawn{.start_ms = span.start,
                        .end_ms = span.end,
                        .phase = phase_of(span),

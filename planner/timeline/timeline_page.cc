@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include "common/indexed.h"
 #include "common/text.h"
 #include "planner/timeline/html_text.h"
 #include "planner/timeline/timeline_svg.h"
@@ -115,14 +116,14 @@ std::string table(const TimelinePage& page) {
 
 // Returns the legend of the colours that the page uses.
 std::string legend(const TimelinePage& page, bool merges) {
-  std::array<bool, kNumTimelinePhases> has_phase{};
+  IndexedArray<TimelinePhase, bool, kNumTimelinePhases> has_phase{};
   bool waits = false, shades = false, inputs = false, weights = false, downloads = false, steps = false, memory = false;
   for (const TimelineSection& section : page.sections) {
     memory = memory || !section.strips.empty();
     for (const TimelineRow& row : section.rows) {
       for (const TimelineSpan& span : row.compute) {
-        has_phase[static_cast<std::size_t>(span.phase)] = true;
-        if (span.recompute_ms > 0) has_phase[static_cast<std::size_t>(TimelinePhase::kRecompute)] = true;
+        has_phase[span.phase] = true;
+        if (span.recompute_ms > 0) has_phase[TimelinePhase::kRecompute] = true;
         shades = shades || span.microbatch > 0;
         steps = steps || span.step >= 0;
       }
@@ -136,12 +137,10 @@ std::string legend(const TimelinePage& page, bool merges) {
   const auto add = [&](bool there, const char* name, const char* text, const char* kind = "") {
     if (there) out += cat("<li><i", kind, " style=\"--c:var(--", name, ")\"></i>", text, "</li>\n");
   };
-  const std::array<const char*, kNumTimelinePhases> texts = {
+  const IndexedArray<TimelinePhase, const char*, kNumTimelinePhases> texts = {
       "forward",          "recompute", "fused: forward, loss and backward", "backward", "weight gradient",
       "optimizer update", "other work"};
-  for (std::size_t i = 0; i < kNumTimelinePhases; ++i) {
-    add(has_phase[i], kPhaseClasses[i], texts[i]);
-  }
+  for (const TimelinePhase phase : texts.indices()) add(has_phase[phase], kPhaseClasses[phase], texts[phase]);
   add(true, "V", "idle");
   add(waits, "X", "waiting");
   constexpr const char* kThin = " class=\"h\"";

@@ -174,7 +174,7 @@ class Drawing {
   // Shades distinguish microbatches: from strong to weak over a step, and each odd one weaker than
   // its neighbours.
   [[nodiscard]] std::string shape_class(const TimelineShape& shape) const {
-    std::string name = kPhaseClasses[static_cast<std::size_t>(shape.span->phase)];
+    std::string name = kPhaseClasses[shape.span->phase];
     const int m = shape.span->microbatch;
     if (shape.num_spans > 1 || m < 0) return name;
     const int ramp = num_microbatches_ < 2 ? 0 : static_cast<int>(std::lround(8.0 * m / (num_microbatches_ - 1)));

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "common/indexed.h"
 #include "planner/timeline/timeline_page.h"
 
 namespace rp {
@@ -17,7 +18,8 @@ inline constexpr int kTimelineWidth = 900;
 
 // The CSS classes of phases. Other classes: shades ('a' is the strongest), transfer lanes (I, P,
 // D), waits (X) and idle time (V).
-inline constexpr const char* kPhaseClasses[kNumTimelinePhases] = {"F", "R", "U", "B", "W", "O", "Z"};
+inline constexpr IndexedArray<TimelinePhase, const char*, kNumTimelinePhases> kPhaseClasses = {"F", "R", "U", "B",
+                                                                                               "W", "O", "Z"};
 inline constexpr int kNumShades = 12;
 
 // The shape that is drawn for one span, or for several narrow ones.

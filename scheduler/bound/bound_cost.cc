@@ -16,11 +16,11 @@ BoundCost::BoundCost(BoundSchedule schedule, const Workload& workload, int num_s
   }
   works_.resize(gpus_.size());
   ends_.resize(num_tasks);
-  free_.resize(static_cast<std::size_t>(workload.num_gpus));
+  free_.resize(workload.num_gpus);
   tasks_.reserve(num_tasks);
 
   std::vector<bool> is_done(num_tasks);
-  const auto is_there = [&is_done](int input) { return input < 0 || is_done[static_cast<std::size_t>(input)]; };
+  const auto is_there = [&is_done](int input) { return input < 0 || is_done[input]; };
   const std::vector<std::vector<int>>& by_gpu = orders.by_gpu();
   std::vector<std::size_t> next(by_gpu.size());
   for (bool moved = true; moved;) {
@@ -29,7 +29,7 @@ BoundCost::BoundCost(BoundSchedule schedule, const Workload& workload, int num_s
       for (; next[gpu] < by_gpu[gpu].size(); ++next[gpu], moved = true) {
         const Task task = task_of(orders, by_gpu[gpu][next[gpu]]);
         if (!is_there(task.input) || !is_there(task.other_input)) break;
-        is_done[static_cast<std::size_t>(task.number)] = true;
+        is_done[task.number] = true;
         tasks_.push_back(task);
       }
     }
@@ -65,16 +65,16 @@ double BoundCost::makespan(const std::vector<int>& stages) {
   }
   std::fill(free_.begin(), free_.end(), 0.0);
   const auto arrival = [this](int input, bool hops) {
-    const double end = ends_[static_cast<std::size_t>(input)];
+    const double end = ends_[input];
     return hops ? end + workload_.hop : end;
   };
   for (const Task& task : tasks_) {
     const auto kind_and_stage = static_cast<std::size_t>(task.kind_and_stage);
-    double& free = free_[static_cast<std::size_t>(gpus_[kind_and_stage])];
+    double& free = free_[gpus_[kind_and_stage]];
     double start = free;
     if (task.input >= 0) start = std::max(start, arrival(task.input, task.input_hops));
     if (task.other_input >= 0) start = std::max(start, arrival(task.other_input, task.other_hops));
-    ends_[static_cast<std::size_t>(task.number)] = free = start + works_[kind_and_stage];
+    ends_[task.number] = free = start + works_[kind_and_stage];
   }
   return *std::max_element(free_.begin(), free_.end());
 }

@@ -9,8 +9,8 @@ BoundOrders::BoundOrders(BoundSchedule schedule, int num_gpus, int num_stages, i
       num_stages_(num_stages),
       num_microbatches_(num_microbatches),
       splits_backward_(schedule == BoundSchedule::kZbH1),
-      orders_(static_cast<std::size_t>(num_gpus)) {
-  for (std::vector<int>& each : orders_) each.reserve(static_cast<std::size_t>(num_tasks() / num_gpus));
+      orders_(num_gpus) {
+  for (std::vector<int>& each : orders_) each.reserve(num_tasks() / num_gpus);
   switch (schedule) {
     case BoundSchedule::kGPipe: order_breadth_first(false); break;
     case BoundSchedule::kLoopedBfs: order_breadth_first(true); break;

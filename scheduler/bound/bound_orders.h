@@ -34,7 +34,7 @@ class BoundOrders {
   [[nodiscard]] const std::vector<std::vector<int>>& by_gpu() const { return orders_; }
 
  private:
-  [[nodiscard]] std::vector<int>& order(int gpu) { return orders_[static_cast<std::size_t>(gpu)]; }
+  [[nodiscard]] std::vector<int>& order(int gpu) { return orders_[gpu]; }
   void order_breadth_first(bool reverse);
   void order_1f1b();
   void order_interleaved();

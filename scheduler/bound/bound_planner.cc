@@ -23,12 +23,12 @@ class EvenStages {
   }
 
   [[nodiscard]] std::vector<int> cut(int num_stages) {
-    std::vector<int> counts(static_cast<std::size_t>(num_stages));
+    std::vector<int> counts(num_stages);
     int end = num_stages == 1 ? 0 : begin_of_last(row(num_stages - 2));
     counts.back() = num_layers_ - end;
     for (int stage = num_stages - 1; stage-- > 0;) {
-      const int first = row(stage).begins[static_cast<std::size_t>(end)];
-      counts[static_cast<std::size_t>(stage)] = end - first;
+      const int first = row(stage).begins[end];
+      counts[stage] = end - first;
       end = first;
     }
     return counts;
@@ -42,19 +42,17 @@ class EvenStages {
     std::vector<int> begins;
   };
 
-  [[nodiscard]] double time(int first, int end) const {
-    return sums_[static_cast<std::size_t>(end)] - sums_[static_cast<std::size_t>(first)];
-  }
+  [[nodiscard]] double time(int first, int end) const { return sums_[end] - sums_[first]; }
 
   // Returns the row for number + 1 stages.
   const Row& row(int number) {
     while (static_cast<int>(rows_.size()) <= number) rows_.push_back(rows_.empty() ? first_row() : next_row());
-    return rows_[static_cast<std::size_t>(number)];
+    return rows_[number];
   }
 
   [[nodiscard]] Row first_row() const {
     Row row{.longest = std::vector<double>(sums_.size(), INFINITY), .begins = std::vector<int>(sums_.size(), 0)};
-    for (int end = 1; end <= num_layers_; ++end) row.longest[static_cast<std::size_t>(end)] = time(0, end);
+    for (int end = 1; end <= num_layers_; ++end) row.longest[end] = time(0, end);
     return row;
   }
 
@@ -62,7 +60,7 @@ class EvenStages {
   // shrinks. The best border is where the two meet, and it moves forward with the end.
   [[nodiscard]] Row next_row() const {
     const std::vector<double>& before = rows_.back().longest;
-    const auto at = [&before](int layer) { return before[static_cast<std::size_t>(layer)]; };
+    const auto at = [&before](int layer) { return before[layer]; };
     Row row{.longest = std::vector<double>(sums_.size(), INFINITY), .begins = std::vector<int>(sums_.size(), -1)};
     const int least = static_cast<int>(rows_.size());
     for (int end = least + 1, meet = least; end <= num_layers_; ++end) {
@@ -88,8 +86,7 @@ class EvenStages {
     double least = INFINITY;
     int begin = num_layers_;
     for (int first = num_layers_; first > 0; --first) {
-      const double longest =
-          std::max(before.longest[static_cast<std::size_t>(first)], time(first, num_layers_) + head_);
+      const double longest = std::max(before.longest[first], time(first, num_layers_) + head_);
       if (longest >= least) continue;
       least = longest;
       begin = first;
@@ -112,7 +109,7 @@ struct Found {
 // exceeds `best`.
 bool is_hopeless(const BoundCost& cost, const Workload& workload, const std::vector<int>& stages, double best) {
   constexpr double kRounding = 1 + 1e-9;
-  std::vector<double> busy(static_cast<std::size_t>(workload.num_gpus));
+  std::vector<double> busy(workload.num_gpus);
   const std::vector<BoundWork> works = bound_works(workload, stages, cost.splits_backward());
   for (std::size_t stage = 0; stage < works.size(); ++stage) {
     busy[stage % busy.size()] += works[stage].forward + works[stage].backward + works[stage].weight;

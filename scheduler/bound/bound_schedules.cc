@@ -37,18 +37,18 @@ TaskGraph bound_schedule(BoundSchedule schedule, const Workload& workload, const
   const std::vector<BoundWork> works = bound_works(workload, stages, orders.splits_backward());
   const int num_stages = orders.num_stages(), num_microbatches = orders.num_microbatches();
   TaskGraph graph{.tasks = {}, .order = orders.by_gpu(), .hop = workload.hop};
-  graph.tasks.reserve(static_cast<std::size_t>(orders.num_tasks()));
+  graph.tasks.reserve(orders.num_tasks());
   for (int stage = 0; stage < num_stages; ++stage) {
     for (int m = 0; m < num_microbatches; ++m) {
       graph.add({.gpu = orders.gpu_of(stage),
                  .stage = stage,
                  .microbatch = m,
-                 .work = works[static_cast<std::size_t>(stage)].forward,
+                 .work = works[stage].forward,
                  .input = stage > 0 ? orders.forward(stage - 1, m) : -1});
     }
   }
   for (int stage = 0; stage < num_stages; ++stage) {
-    const BoundWork& work = works[static_cast<std::size_t>(stage)];
+    const BoundWork& work = works[stage];
     for (int m = 0; m < num_microbatches; ++m) {
       graph.add({.gpu = orders.gpu_of(stage),
                  .kind = orders.splits_backward() ? TaskKind::kInputGradient : TaskKind::kBackward,
@@ -66,7 +66,7 @@ TaskGraph bound_schedule(BoundSchedule schedule, const Workload& workload, const
                  .kind = TaskKind::kWeightGradient,
                  .stage = stage,
                  .microbatch = m,
-                 .work = works[static_cast<std::size_t>(stage)].weight,
+                 .work = works[stage].weight,
                  .input = orders.backward(stage, m)});
     }
   }

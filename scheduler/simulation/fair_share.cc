@@ -36,8 +36,7 @@ void FairShare::share(const std::vector<Flow>& flows, std::vector<double>& rates
     for (Open& flow : open_) {
       flow.reached = flow.limit;
       for (const int resource : flow.resources) {
-        if (resource != Flow::kNone)
-          flow.reached = std::min(flow.reached, reached_[static_cast<std::size_t>(resource)]);
+        if (resource != Flow::kNone) flow.reached = std::min(flow.reached, reached_[resource]);
       }
       rate = std::min(rate, flow.reached);
     }

@@ -14,13 +14,13 @@ std::uint64_t whole(double bytes) { return static_cast<std::uint64_t>(std::llrou
 MemoryAccount::MemoryAccount(const RunWork& work, const std::vector<RunStage>& stages, bool records)
     : stages_(stages), layers_(work.layers), records_(records && !work.layers.empty()) {
   if (!records_) return;
-  gpus_.resize(static_cast<std::size_t>(work.workload.num_gpus));
+  gpus_.resize(work.workload.num_gpus);
   for (const RunStage& stage : stages) {
     Inside& inside = inside_.emplace_back();
     double forward = 0, backward = 0;
     const bool is_by_layer = stage.is_backward() && work.workload.recompute == RecomputeGrain::kLayer;
     for (int i = stage.work.layers.first; i < stage.work.layers.end; ++i) {
-      const LayerBytes& layer = layers_[static_cast<std::size_t>(i)];
+      const LayerBytes& layer = layers_[i];
       inside.weights += whole(layer.weights);
       forward = std::max(forward, layer.forward_workspace);
       if (stage.work.kind == TaskKind::kForward) continue;
@@ -35,8 +35,8 @@ MemoryAccount::MemoryAccount(const RunWork& work, const std::vector<RunStage>& s
 
 void MemoryAccount::begin_compute(double now, int gpu, int stage, bool is_recompute, bool starts_task) {
   if (!records_) return;
-  const Inside& inside = inside_[static_cast<std::size_t>(stage)];
-  const RunStage& what = stages_[static_cast<std::size_t>(stage)];
+  const Inside& inside = inside_[stage];
+  const RunStage& what = stages_[stage];
   const bool begins = is_recompute || !what.is_backward();
   if (begins && starts_task) take(gpu, now, &GpuMemory::accumulators, inside.accumulators);
   if (begins) take(gpu, now, &GpuMemory::saved, inside.saved);
@@ -46,8 +46,8 @@ void MemoryAccount::begin_compute(double now, int gpu, int stage, bool is_recomp
 
 void MemoryAccount::end_compute(double now, int gpu, int stage, bool is_recompute, bool ends_task) {
   if (!records_) return;
-  const Inside& inside = inside_[static_cast<std::size_t>(stage)];
-  const RunStage& what = stages_[static_cast<std::size_t>(stage)];
+  const Inside& inside = inside_[stage];
+  const RunStage& what = stages_[stage];
   give_back(gpu, now, &GpuMemory::workspace, is_recompute ? inside.forward_workspace : inside.workspace);
   if (is_recompute) return;
   give_back(gpu, now, &GpuMemory::saved, inside.saved);
@@ -55,27 +55,25 @@ void MemoryAccount::end_compute(double now, int gpu, int stage, bool is_recomput
   if (!ends_task) return;
   give_back(gpu, now, &GpuMemory::weights, inside.weights);
   give_back(gpu, now, &GpuMemory::accumulators, inside.accumulators);
-  for (const int layer : what.trained_layers)
-    take(gpu, now, &GpuMemory::gradients, whole(layers_[static_cast<std::size_t>(layer)].gradient));
+  for (const int layer : what.trained_layers) take(gpu, now, &GpuMemory::gradients, whole(layers_[layer].gradient));
 }
 
 void MemoryAccount::end_copy(double now, const SimulatedLinks::End& end, int stage) {
   if (!records_) return;
   const SimulatedCopy& copy = end.copy.copy;
-  const RunStage& what = stages_[static_cast<std::size_t>(stage)];
-  Gpu& gpu = gpus_[static_cast<std::size_t>(end.gpu)];
+  const RunStage& what = stages_[stage];
+  Gpu& gpu = gpus_[end.gpu];
   switch (copy.kind) {
     case CopyKind::kInput: take(end.gpu, end.copy.start, &GpuMemory::inputs, whole(what.reads[copy.read].bytes)); break;
     case CopyKind::kWeights:
       if (copy.slot == gpu.slot && copy.layer == gpu.layer) break;
       gpu.slot = copy.slot;
       gpu.layer = copy.layer;
-      take(end.gpu, end.copy.start, &GpuMemory::weights, whole(layers_[static_cast<std::size_t>(copy.layer)].weights));
+      take(end.gpu, end.copy.start, &GpuMemory::weights, whole(layers_[copy.layer].weights));
       break;
     case CopyKind::kOutput: give_back(end.gpu, now, &GpuMemory::outputs, whole(what.output_bytes)); break;
     case CopyKind::kGradient:
-      if (end.copy.has_ended)
-        give_back(end.gpu, now, &GpuMemory::gradients, whole(layers_[static_cast<std::size_t>(copy.layer)].gradient));
+      if (end.copy.has_ended) give_back(end.gpu, now, &GpuMemory::gradients, whole(layers_[copy.layer].gradient));
       break;
   }
 }
@@ -103,12 +101,11 @@ std::vector<std::vector<GpuMemorySample>> MemoryAccount::samples() const {
 }
 
 void MemoryAccount::take(int gpu, double time, std::uint64_t GpuMemory::*item, std::uint64_t bytes) {
-  if (bytes > 0) gpus_[static_cast<std::size_t>(gpu)].changes.push_back({time, item, static_cast<std::int64_t>(bytes)});
+  if (bytes > 0) gpus_[gpu].changes.push_back({time, item, static_cast<std::int64_t>(bytes)});
 }
 
 void MemoryAccount::give_back(int gpu, double time, std::uint64_t GpuMemory::*item, std::uint64_t bytes) {
-  if (bytes > 0)
-    gpus_[static_cast<std::size_t>(gpu)].changes.push_back({time, item, -static_cast<std::int64_t>(bytes)});
+  if (bytes > 0) gpus_[gpu].changes.push_back({time, item, -static_cast<std::int64_t>(bytes)});
 }
 
 }  // namespace rp

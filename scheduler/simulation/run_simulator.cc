@@ -5,6 +5,7 @@
 #include <queue>
 
 #include "common/check.h"
+#include "common/indexed.h"
 #include "common/run_depth.h"
 #include "scheduler/simulation/memory_account.h"
 #include "scheduler/simulation/run_stages.h"
@@ -53,13 +54,13 @@ class RunSimulation {
         rounds_a_step_(workload_.num_microbatches / workload_.round_microbatches),
         num_slots_(num_stages_ * rounds_a_step_ * record_.num_steps()),
         links_(work.machine, work.policy, workload_.num_gpus),
-        gpus_(static_cast<std::size_t>(workload_.num_gpus)),
+        gpus_(workload_.num_gpus),
         may_move_(gpus_.size(), true),
         outstanding_(gpus_.size()),
-        made_(static_cast<std::size_t>(num_slots_ * workload_.round_microbatches)),
-        num_there_(static_cast<std::size_t>(num_slots_)),
-        num_left_(static_cast<std::size_t>(num_slots_)),
-        computed_of_step_(static_cast<std::size_t>(record_.num_steps())),
+        made_(num_slots_ * workload_.round_microbatches),
+        num_there_(num_slots_),
+        num_left_(num_slots_),
+        computed_of_step_(record_.num_steps()),
         weights_(static_cast<std::size_t>(workload_.num_layers()) + 1) {
     RP_ASSERT(rounds_a_step_ * workload_.round_microbatches == workload_.num_microbatches);
     RP_ASSERT(work.layers.empty() || work.layers.size() == weights_.size());
@@ -79,9 +80,7 @@ class RunSimulation {
  private:
   [[nodiscard]] int gpu_of(std::int64_t slot) const { return static_cast<int>(slot % workload_.num_gpus); }
   [[nodiscard]] int stage_number(std::int64_t slot) const { return static_cast<int>(slot % num_stages_); }
-  [[nodiscard]] const RunStage& stage(std::int64_t slot) const {
-    return stages_[static_cast<std::size_t>(stage_number(slot))];
-  }
+  [[nodiscard]] const RunStage& stage(std::int64_t slot) const { return stages_[stage_number(slot)]; }
   [[nodiscard]] std::int64_t round_of(std::int64_t slot) const { return slot / num_stages_; }
   [[nodiscard]] int step_of(std::int64_t slot) const { return static_cast<int>(round_of(slot) / rounds_a_step_); }
   // The number of steps whose updates the weights of a slot include.
@@ -90,14 +89,14 @@ class RunSimulation {
   }
   [[nodiscard]] std::int64_t slot_of(int gpu, std::int64_t task) const { return task * workload_.num_gpus + gpu; }
   [[nodiscard]] LayerBytes bytes_of(int layer) const {
-    return work_.layers.empty() ? LayerBytes{} : work_.layers[static_cast<std::size_t>(layer)];
+    return work_.layers.empty() ? LayerBytes{} : work_.layers[layer];
   }
   [[nodiscard]] double& made(std::int64_t slot, int microbatch) {
-    return made_[static_cast<std::size_t>(slot * workload_.round_microbatches + microbatch)];
+    return made_[slot * workload_.round_microbatches + microbatch];
   }
   [[nodiscard]] bool ends_step(std::int64_t slot) const { return (round_of(slot) + 1) % rounds_a_step_ == 0; }
-  Weights& weights_of(int layer) { return weights_[static_cast<std::size_t>(layer)]; }
-  SimulatedGpu& at(int gpu) { return gpus_[static_cast<std::size_t>(gpu)]; }
+  Weights& weights_of(int layer) { return weights_[layer]; }
+  SimulatedGpu& at(int gpu) { return gpus_[gpu]; }
   void later(TimedEvent event) {
     event.number = num_events_++;
     events_.push(event);
@@ -107,7 +106,7 @@ class RunSimulation {
   bool move() {
     bool moved = dispatch();
     for (int gpu = 0; gpu < workload_.num_gpus; ++gpu) {
-      if (!may_move_[static_cast<std::size_t>(gpu)]) continue;
+      if (!may_move_[gpu]) continue;
       // The end of a task unblocks both uploaders. The input uploader has enqueued its copies
       // before the weight uploader has placed the next weights.
       bool has_moved = false;
@@ -115,7 +114,7 @@ class RunSimulation {
       has_moved |= feed(gpu);
       has_moved |= compute(gpu);
       has_moved |= give_gradients(gpu);
-      may_move_[static_cast<std::size_t>(gpu)] = has_moved;
+      may_move_[gpu] = has_moved;
       moved |= has_moved;
     }
     return start_update() || moved;
@@ -123,17 +122,17 @@ class RunSimulation {
 
   // Something happened that this GPU (or any GPU) may have waited for. GPUs that were not woken
   // need not be checked again.
-  void wake(int gpu) { may_move_[static_cast<std::size_t>(gpu)] = true; }
+  void wake(int gpu) { may_move_[gpu] = true; }
   void wake_all() { std::fill(may_move_.begin(), may_move_.end(), true); }
 
   bool dispatch() {
     bool moved = false;
     while (num_dispatched_ < num_slots_ && round_of(num_dispatched_) < round_of(num_committed_) + kRoundsInFlight) {
-      int& outstanding = outstanding_[static_cast<std::size_t>(gpu_of(num_dispatched_))];
+      int& outstanding = outstanding_[gpu_of(num_dispatched_)];
       if (outstanding > kTasksAhead) break;  // dispatch is in slot order, so later slots wait as well
       ++outstanding;
       wake(gpu_of(num_dispatched_));
-      num_left_[static_cast<std::size_t>(num_dispatched_)] =
+      num_left_[num_dispatched_] =
           workload_.round_microbatches + static_cast<int>(stage(num_dispatched_).trained_layers.size());
       ++num_dispatched_;
       moved = true;
@@ -182,7 +181,7 @@ class RunSimulation {
     const RunStage& what = stage(slot);
     const StageRead& read = what.reads[state.fetch_read];
     if (read.source != StageRead::kFromHost &&
-        num_there_[static_cast<std::size_t>(slot - stage_number(slot) + read.source)] <= state.fetch_microbatch) {
+        num_there_[slot - stage_number(slot) + read.source] <= state.fetch_microbatch) {
       return false;
     }
     const bool is_last = state.fetch_read + 1 == what.reads.size();
@@ -282,10 +281,10 @@ class RunSimulation {
   }
 
   void end_copy(const SimulatedLinks::End& end) {
-    static constexpr SpanKind kKinds[] = {SpanKind::kUploadInput, SpanKind::kUploadWeights, SpanKind::kDownloadOutput,
-                                          SpanKind::kDownloadGradient};
+    static constexpr IndexedArray<CopyKind, SpanKind, 4> kKinds = {
+        SpanKind::kUploadInput, SpanKind::kUploadWeights, SpanKind::kDownloadOutput, SpanKind::kDownloadGradient};
     const SimulatedCopy& copy = end.copy.copy;
-    RunSpan span = span_of(copy.slot, kKinds[static_cast<std::size_t>(copy.kind)], copy.microbatch, end.copy.start);
+    RunSpan span = span_of(copy.slot, kKinds[copy.kind], copy.microbatch, end.copy.start);
     span.layer = copy.layer;
     span.bytes = end.copy.bytes;
     record_.span(span);
@@ -320,8 +319,7 @@ class RunSimulation {
     for (const int layer : what.trained_layers) {
       state.gradients.push_back({.slot = slot, .layer = layer, .is_last = layer == what.trained_layers.back()});
     }
-    if (++computed_of_step_[static_cast<std::size_t>(step_of(slot))] == num_stages_ * rounds_a_step_)
-      record_.end_step(now_);
+    if (++computed_of_step_[step_of(slot)] == num_stages_ * rounds_a_step_) record_.end_step(now_);
   }
 
   // Handles the arrival of a copy: the threads that wait for it can continue.
@@ -351,20 +349,19 @@ class RunSimulation {
       ++state.weights_there;
     } else {
       if (copy.kind == CopyKind::kOutput) {
-        num_there_[static_cast<std::size_t>(copy.slot)] = copy.microbatch + 1;
+        num_there_[copy.slot] = copy.microbatch + 1;
         wake_all();
       }
       if (copy.kind == CopyKind::kGradient && copy.is_last_part) {
         if (++state.free_gradient_buffers == 1) state.missing.gradient_buffer = now_;
       }
-      --num_left_[static_cast<std::size_t>(copy.slot)];
-      while (num_committed_ < num_dispatched_ && num_left_[static_cast<std::size_t>(num_committed_)] == 0)
-        commit(num_committed_++);
+      --num_left_[copy.slot];
+      while (num_committed_ < num_dispatched_ && num_left_[num_committed_] == 0) commit(num_committed_++);
     }
   }
 
   void commit(std::int64_t slot) {
-    --outstanding_[static_cast<std::size_t>(gpu_of(slot))];
+    --outstanding_[gpu_of(slot)];
     record_.activations(now_, -stage(slot).freed_bytes);
     for (const int layer : stage(slot).trained_layers)
       updates_.push_back({.layer = layer, .slot = slot, .committed = now_});

@@ -18,9 +18,7 @@ class StageReader {
     }
   }
 
-  [[nodiscard]] double bytes(int boundary) const {
-    return work_.layers.empty() ? 0 : work_.layers[static_cast<std::size_t>(boundary)].input;
-  }
+  [[nodiscard]] double bytes(int boundary) const { return work_.layers.empty() ? 0 : work_.layers[boundary].input; }
   // Returns true if a backward stage reads the boundary again.
   [[nodiscard]] bool is_kept(int boundary) const { return kept_.count(boundary) > 0; }
 

@@ -37,8 +37,7 @@ struct RunStage {
 // Returns true if a step updates the layer. Without sizes, all layers that have a backward are
 // trained, and their updates take no time.
 [[nodiscard]] inline bool is_trained(const RunWork& work, int layer) {
-  return layer >= work.workload.first_trained_layer &&
-         (work.layers.empty() || work.layers[static_cast<std::size_t>(layer)].gradient > 0);
+  return layer >= work.workload.first_trained_layer && (work.layers.empty() || work.layers[layer].gradient > 0);
 }
 
 [[nodiscard]] std::vector<RunStage> run_stages(const RunWork& work, const std::vector<StageWork>& stages);

@@ -50,7 +50,7 @@ BoundStage bound_stage(const LayerRange& range, const std::vector<LayerFootprint
   BoundStage stage;
   double largest = 0, sum = 0, head = 0;
   for (int i = range.first; i < range.end; ++i) {
-    const LayerFootprint& layer = layers[static_cast<std::size_t>(i)];
+    const LayerFootprint& layer = layers[i];
     stage.weights += layer.weights;
     stage.kept += layer.activation;
     if (i + 1 == static_cast<int>(layers.size())) {
@@ -68,7 +68,7 @@ BoundStage bound_stage(const LayerRange& range, const std::vector<LayerFootprint
 
 double of_layers(const LayerRange& range, const std::vector<LayerFootprint>& layers, double LayerFootprint::*item) {
   double sum = 0;
-  for (int i = range.first; i < range.end; ++i) sum += layers[static_cast<std::size_t>(i)].*item;
+  for (int i = range.first; i < range.end; ++i) sum += layers[i].*item;
   return sum;
 }
 
@@ -82,10 +82,10 @@ std::vector<MemorySample> round_gpu(const TaskGraph& graph, const Timeline& time
   for (std::size_t i = 0; i < order.size(); ++i) {
     const auto number = static_cast<std::size_t>(order[i]);
     const SimulatedTask& task = graph.tasks[number];
-    const RunStage& stage = stages[static_cast<std::size_t>(task.stage)];
+    const RunStage& stage = stages[task.stage];
     // By rounding, a task that waits for nothing may begin slightly before `free`.
     const double start = std::max(timeline.start[number], free), end = timeline.end[number];
-    const double made = task.input < 0 ? 0 : timeline.end[static_cast<std::size_t>(task.input)];
+    const double made = task.input < 0 ? 0 : timeline.end[task.input];
     const double there = std::min(std::max(last_start, made), end);
     for (std::size_t read = 0; read < stage.reads.size(); ++read) {
       // The inputs of a recompute were produced in the forward pass, long ago.
@@ -126,8 +126,8 @@ ScheduleMemory bound_memory(const TaskGraph& graph, const Timeline& timeline, co
   }
   for (std::size_t number = 0; number < graph.tasks.size(); ++number) {
     const SimulatedTask& task = graph.tasks[number];
-    const BoundStage& need = needs[static_cast<std::size_t>(task.stage)];
-    Changes& changes = gpus[static_cast<std::size_t>(task.gpu)];
+    const BoundStage& need = needs[task.stage];
+    Changes& changes = gpus[task.gpu];
     if (task.kind == TaskKind::kForward) changes.add(timeline.start[number], need.kept);
     if (task.kind == TaskKind::kBackward || task.kind == TaskKind::kInputGradient)
       changes.add(timeline.start[number], need.saved);
@@ -152,7 +152,7 @@ ScheduleMemory round_memory(const TaskGraph& graph, const Timeline& timeline, co
   }
   Changes host;
   for (std::size_t number = 0; number < graph.tasks.size(); ++number) {
-    const RunStage& stage = run[static_cast<std::size_t>(graph.tasks[number].stage)];
+    const RunStage& stage = run[graph.tasks[number].stage];
     const bool ends_slot =
         graph.tasks[number].microbatch % workload.round_microbatches + 1 == workload.round_microbatches;
     host.add(timeline.end[number], stage.output_bytes);

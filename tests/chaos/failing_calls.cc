@@ -130,7 +130,7 @@ void read_fault(Settings& settings) {
   const char* index = std::getenv("CHAOS_INDEX");
   const char* times = std::getenv("CHAOS_TIMES");
   for (int i = 0; i < kNumCalls; ++i) {
-    if (std::strcmp(kCallNames[static_cast<std::size_t>(i)], call) == 0) settings.call = i;
+    if (std::strcmp(kCallNames[i], call) == 0) settings.call = i;
   }
   for (const FaultName& each : kFaults) {
     if (fault != nullptr && std::strcmp(each.name, fault) == 0) settings.fault = each.error;
@@ -191,7 +191,7 @@ void log_call(int call, long index, int fault, const char* path, int fd, const v
   std::array<char, 1024> line{};
   const int length = std::snprintf(
       line.data(), line.size(), "%d\t%s\t%s\t%ld\t%s\t%s+0x%lx\t%s\n", getpid(), g_settings.process.data(),
-      kCallNames[static_cast<std::size_t>(call)], index, name_of_fault(fault), name,
+      kCallNames[call], index, name_of_fault(fault), name,
       static_cast<unsigned long>(static_cast<const char*>(caller) - static_cast<const char*>(module.dli_fbase)),
       path == nullptr ? "" : path);
   const long log = syscall(SYS_openat, AT_FDCWD, g_settings.log, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);

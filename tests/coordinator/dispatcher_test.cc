@@ -28,7 +28,7 @@ class DispatcherTest : public testing::Test {
   std::vector<std::uint64_t> sent_to(int worker) {
     std::vector<std::uint64_t> numbers;
     Command command;
-    while (commands_[static_cast<std::size_t>(worker)].try_pop(command)) numbers.push_back(number_of(command.slot));
+    while (commands_[worker].try_pop(command)) numbers.push_back(number_of(command.slot));
     return numbers;
   }
 

@@ -13,7 +13,7 @@ namespace {
 
 Catalogue catalogue_of(int num_layers, const std::set<int>& with_buffers) {
   std::vector<LayerRequest> layers(static_cast<std::size_t>(num_layers), LayerRequest{.name = "l"});
-  for (const int layer : with_buffers) layers[static_cast<std::size_t>(layer)].num_buffers = 1;
+  for (const int layer : with_buffers) layers[layer].num_buffers = 1;
   return Catalogue::lay_out(layers, 1, false);
 }
 

@@ -14,8 +14,7 @@ constexpr double kMs = 1e6;  // in ns
 Catalogue catalogue_of(int num_layers, int num_frozen) {
   std::vector<LayerRequest> layers(static_cast<std::size_t>(num_layers), LayerRequest{.name = "l"});
   for (int layer = 0; layer < num_layers; ++layer) {
-    layers[static_cast<std::size_t>(layer)].parameters.push_back(
-        {.name = "w", .shape = {1024}, .is_trained = layer >= num_frozen});
+    layers[layer].parameters.push_back({.name = "w", .shape = {1024}, .is_trained = layer >= num_frozen});
   }
   return Catalogue::lay_out(layers, 1, false);
 }

@@ -137,7 +137,7 @@ std::uint32_t group_of_use(const Catalogue& catalogue, int layer, std::size_t in
 
 double run_round(const ToyConfig& config, const Catalogue& catalogue, const std::vector<Vector>& weights, int round,
                  std::vector<Vector>& sums) {
-  std::vector<Vector> accumulators(catalogue.uses().size(), Vector(static_cast<std::size_t>(config.num_elements)));
+  std::vector<Vector> accumulators(catalogue.uses().size(), Vector(config.num_elements));
   double total = 0;
   for (int m = 0; m < config.num_microbatches; ++m) {
     std::vector<Vector> x = {toy_input(config, round, m)};
@@ -159,8 +159,7 @@ double run_round(const ToyConfig& config, const Catalogue& catalogue, const std:
       const auto& uses = catalogue.uses_of(layer);
       const std::uint32_t w_use = uses[is_tied(config, layer) && layer > 0 ? 1 : 0];
       float* u_sum = is_tied(config, layer) ? accumulators[uses[layer > 0 ? 0 : 1]].data() : nullptr;
-      gradient = backward(x[static_cast<std::size_t>(layer)], weights[w_group(layer)], gradient,
-                          accumulators[w_use].data(), u_sum, m == 0);
+      gradient = backward(x[layer], weights[w_group(layer)], gradient, accumulators[w_use].data(), u_sum, m == 0);
     }
   }
   for (std::size_t use = 0; use < sums.size(); ++use) {
@@ -211,7 +210,7 @@ ToyResult toy_reference(const ToyConfig& config) {
   for (int step = 1; step <= config.num_steps; ++step) {
     const int version = std::max(0, step - (config.asynchronous ? 2 : 1));
     std::vector<Vector> weights;
-    for (const auto& versions : state.versions) weights.push_back(versions[static_cast<std::size_t>(version)]);
+    for (const auto& versions : state.versions) weights.push_back(versions[version]);
     std::vector<Vector> sums(catalogue.uses().size(), Vector(n));
     for (int r = 0; r < config.rounds_per_step; ++r) {
       const int round = (step - 1) * config.rounds_per_step + r;
@@ -269,7 +268,7 @@ std::vector<std::vector<float>> ToyExecutor::run_forward(const StageTask& task, 
     if (layer == config_.failing_layer && command.step == 2 && microbatch == config_.num_microbatches - 1) {
       throw LayerFailure(layer, "the toy layer fails", config_.failure_code);
     }
-    const LayerMemory& memory = layers_[static_cast<std::size_t>(layer)];
+    const LayerMemory& memory = layers_[layer];
     x.push_back(forward(x.back(), values_of(memory.weight), values_of(memory.tied)));
   }
   return x;
@@ -304,9 +303,9 @@ void ToyExecutor::run(const StageTask& task, int microbatch, const MicrobatchInp
     for (float& value : gradient) value *= static_cast<float>(task.loss_scale);
   }
   for (int layer = command.end_layer; layer-- > command.first_layer;) {
-    const LayerMemory& memory = layers_[static_cast<std::size_t>(layer)];
-    gradient = backward(x[static_cast<std::size_t>(layer - command.first_layer)], values_of(memory.weight), gradient,
-                        memory.weight_sum, memory.tied_sum, microbatch == 0);
+    const LayerMemory& memory = layers_[layer];
+    gradient = backward(x[layer - command.first_layer], values_of(memory.weight), gradient, memory.weight_sum,
+                        memory.tied_sum, microbatch == 0);
   }
   if (command.wants_input_gradient()) {
     outputs.blocks.push_back(block_of(BlockKind::kGradient, command.first_layer, gradient));

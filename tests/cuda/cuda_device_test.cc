@@ -177,7 +177,7 @@ TEST(CudaDevice, KnowsWhatItsMemoryIsFor) {
   arena.count_as(tensor, MemoryUse::kOutputs);
   EXPECT_EQ(arena.take_tensor_level().bytes, 1U << 20);
   EXPECT_EQ(arena.take_tensor_level().peak_bytes, 1U << 20) << "since the last call";
-  const auto of = [](const BytesByUse& bytes, MemoryUse use) { return bytes[static_cast<std::size_t>(use)]; };
+  const auto of = [](const BytesByUse& bytes, MemoryUse use) { return bytes[use]; };
   EXPECT_EQ(of(arena.state().bytes_by_use, MemoryUse::kOutputs), 4U << 20);
   EXPECT_EQ(of(arena.state().bytes_by_use, MemoryUse::kWeights), 2U << 20);
   EXPECT_EQ(arena.state().largest_free_bytes, 9U << 20);

@@ -220,7 +220,7 @@ TEST(CudaWorker, TellsWithEachTaskWhatItHasOfItsMemory) {
   ASSERT_EQ(worker.completions.size(), 3U);
   for (const Completion& completion : worker.completions) EXPECT_EQ(completion.memory.limit_bytes, 4U << 20);
   const DeviceMemoryPeaks& memory = worker.completions.back().memory;
-  const auto most = [&](MemoryUse use) { return memory.peak_by_use[static_cast<std::size_t>(use)]; };
+  const auto most = [&](MemoryUse use) { return memory.peak_by_use[use]; };
   EXPECT_EQ(most(MemoryUse::kWeights), 2U * 4096) << "two stages, a page each";
   EXPECT_EQ(most(MemoryUse::kAccumulators), 4096U);
   EXPECT_EQ(most(MemoryUse::kGradients), 2U * 4096);

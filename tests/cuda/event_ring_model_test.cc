@@ -97,10 +97,10 @@ class Model {
       if (old > 0 && state.complete < old && mistake_ != Mistake::kRecordsWithoutProof) return;
       p.step = old > 0 && mistake_ != Mistake::kRecordsWhatIsHeld ? 1 : kRecord;
     } else if (p.step <= kConsumers) {
-      if (state.held[static_cast<std::size_t>(p.step - 1)] == old) return;
+      if (state.held[p.step - 1] == old) return;
       ++p.step;
     } else if ((p.step == kRecord) != (mistake_ == Mistake::kIssuesBeforeRecording)) {
-      state.recorded[static_cast<std::size_t>(p.event % kRing)] = p.event;
+      state.recorded[p.event % kRing] = p.event;
       state.in_stream = p.event;
       advance(p, kIssue);
     } else {
@@ -132,7 +132,7 @@ class Model {
       next_.push_back(flushed);
     }
     if (c.read == static_cast<int>(kReads[number].size())) return;
-    const int wanted = kReads[number][static_cast<std::size_t>(c.read)];
+    const int wanted = kReads[number][c.read];
     const auto end_read = [&] { c = {.read = c.read + 1, .step = 0, .buffered = c.buffered}; };
     switch (c.step) {
       case 0:
@@ -154,7 +154,7 @@ class Model {
         if (c.step == 4 && mistake_ == Mistake::kLetsGoBeforeTheWait) state.held[number] = 0;
         break;
       case 4: {
-        const int recording = state.recorded[static_cast<std::size_t>(wanted % kRing)];
+        const int recording = state.recorded[wanted % kRing];
         if (recording != wanted) {
           wrong_ = "a wait for event " + std::to_string(wanted) + " is enqueued on the recording of " +
                    std::to_string(recording);

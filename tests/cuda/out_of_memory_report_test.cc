@@ -10,7 +10,7 @@ constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
 
 MemoryState state_of(std::vector<std::pair<MemoryUse, std::uint64_t>> uses, std::uint64_t largest_free) {
   MemoryState state{.limit_bytes = 24 * kGiB, .bytes_by_use = {}, .largest_free_bytes = largest_free};
-  for (const auto& [use, bytes] : uses) state.bytes_by_use[static_cast<std::size_t>(use)] = bytes;
+  for (const auto& [use, bytes] : uses) state.bytes_by_use[use] = bytes;
   return state;
 }
 

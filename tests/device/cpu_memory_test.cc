@@ -63,8 +63,8 @@ TEST(CpuMemory, CountsWhatIsInUseByPurposeAndThePeakOfEach) {
   const DeviceMemoryPeaks peaks = memory.peaks();
   EXPECT_EQ(peaks.limit_bytes, 0U);
   EXPECT_EQ(peaks.peak_bytes, 10 * kMiB);
-  EXPECT_EQ(peaks.peak_by_use[static_cast<std::size_t>(MemoryUse::kWeights)], 8 * kMiB);
-  EXPECT_EQ(peaks.peak_by_use[static_cast<std::size_t>(MemoryUse::kOutputs)], 2 * kMiB);
+  EXPECT_EQ(peaks.peak_by_use[MemoryUse::kWeights], 8 * kMiB);
+  EXPECT_EQ(peaks.peak_by_use[MemoryUse::kOutputs], 2 * kMiB);
 }
 
 TEST(CpuMemory, KnowsItsOwnMemory) {

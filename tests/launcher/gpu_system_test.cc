@@ -118,7 +118,7 @@ TEST_F(GpuSystemTest, ACardThatCannotBeUsedSaysWhyAndKeepsItsIndex) {
   EXPECT_THAT(gpus[3].problem, HasSubstr("UUID"));
   EXPECT_EQ(gpus[4].problem, "");
   EXPECT_TRUE(gpus[4].exclusive);
-  for (int i = 0; i < 5; ++i) EXPECT_EQ(gpus[static_cast<std::size_t>(i)].index, i);
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(gpus[i].index, i);
 }
 
 TEST_F(GpuSystemTest, ACardInMigModeIsKnownByItsInstances) {

@@ -42,8 +42,7 @@ class ProbeProcessTest : public testing::Test {
     return list;
   }
   static std::vector<GpuBandwidth> measured(const fs::path& program, int number, double seconds = kPatience) {
-    return measure_bandwidths(program, gpus(number), std::vector<CpuList>(static_cast<std::size_t>(number)), seconds,
-                              false);
+    return measure_bandwidths(program, gpus(number), std::vector<CpuList>(number), seconds, false);
   }
 
   const TempDirectory directory_;

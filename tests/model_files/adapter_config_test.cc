@@ -84,7 +84,7 @@ TEST_F(AdapterConfig, WhatWeDoNotHaveIsRefusedByItsKey) {
            {{{"target_parameters", {"experts.gate_up_proj"}}}, "target_parameters"},
            {{{"layers_to_transform", {0}}}, "layers_to_transform"},
            {{{"bias", "all"}}, "'all'"}}) {
-    expect_refusal({kAdapterConfigFile, key}, [&] { (void)read(changes); });
+    expect_refusal({kAdapterConfigFile, key}, [&, &changed = changes] { (void)read(changed); });
   }
 }
 

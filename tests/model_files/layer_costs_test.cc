@@ -95,7 +95,7 @@ TEST(LayerCosts, BytesAreTheStores) {
       ASSERT_EQ(static_cast<std::size_t>(catalogue.num_layers()), costs.size());
       std::uint64_t gradients = 0, stored = 0;
       for (int layer = 0; layer < catalogue.num_layers(); ++layer) {
-        const LayerCost& cost = costs[static_cast<std::size_t>(layer)];
+        const LayerCost& cost = costs[layer];
         std::uint64_t uploaded = 0;
         for (const std::uint32_t use : catalogue.uses_of(layer)) {
           uploaded += catalogue.weight_groups()[catalogue.uses()[use].group].device_bytes();

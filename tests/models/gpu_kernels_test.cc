@@ -150,7 +150,7 @@ void expect_gradient_in_place(at::ScalarType dtype, std::int64_t width, const st
   EXPECT_FALSE(of_weight.is_there());
   at::Tensor expected = at::ones({7, 8, width}, at::kDouble);
   for (std::int64_t expert = 0, first = 0; expert < 7; ++expert) {
-    const std::int64_t count = counts[static_cast<std::size_t>(expert)];
+    const std::int64_t count = counts[expert];
     const auto of_expert = [&](const at::Tensor& all) { return all.detach().narrow(0, first, count).to(at::kDouble); };
     expected[expert] += of_expert(grad).t().mm(of_expert(x));
     first += count;

@@ -18,7 +18,7 @@ class TinyLlama : public testing::Test {
 
   Model model(at::ScalarType dtype = at::kFloat) const { return load(tiny_directory(), dtype); }
   BoundLayer layer(int i, at::ScalarType dtype = at::kFloat, std::int64_t shift = 0) const {
-    return BoundLayer(model(dtype).layers().at(static_cast<std::size_t>(i)), dtype, shift);
+    return BoundLayer(model(dtype).layers().at(i), dtype, shift);
   }
 
   std::vector<BoundLayer> all_layers(at::ScalarType dtype, std::int64_t shift = 0) const {

@@ -51,7 +51,7 @@ TEST(Load, InitializesEveryParameterFromItsTensor) {
   tensor_of[{model.num_layers() - 1, "lm_head.weight"}] = "model.embed_tokens.weight";
   std::size_t count = 0;
   for (int i = 0; i < model.num_layers(); ++i) {
-    const LayerSpec& spec = model.layers()[static_cast<std::size_t>(i)];
+    const LayerSpec& spec = model.layers()[i];
     for (const NamedParameter& parameter : spec.make()->parameters()) {
       const at::Tensor value = at::full(parameter.value.sizes(), -1.0F);
       spec.initialize(parameter.name, value);
@@ -125,7 +125,7 @@ TEST(Export, WritesTheGivenWeightsUnderTheNamesAndDtypesOfTheSource) {
   const Model model = load(tiny_directory(), at::kFloat);
   // bf16 working weights that are twice the source's weights.
   export_checkpoint(tiny_directory(), output, [&](std::int64_t layer, const std::string& parameter) {
-    const LayerSpec& spec = model.layers()[static_cast<std::size_t>(layer)];
+    const LayerSpec& spec = model.layers()[layer];
     for (const NamedParameter& p : spec.make()->parameters()) {
       if (p.name != parameter) continue;
       const at::Tensor value = at::empty(p.value.sizes(), at::kFloat);

@@ -65,7 +65,7 @@ at::Tensor logits_of(std::vector<BoundLayer>& layers, Tensors inputs, double sof
 void add_gradients(const std::vector<CheckpointTensor>& tensors, std::vector<BoundLayer>& layers, Values& values) {
   for (const CheckpointTensor& tensor : tensors) {
     std::map<std::string, at::Tensor> gradients;
-    for (const NamedParameter& parameter : layers[static_cast<std::size_t>(tensor.layer)].parameters()) {
+    for (const NamedParameter& parameter : layers[tensor.layer].parameters()) {
       if (parameter.value.requires_grad()) gradients.emplace(parameter.name, parameter.value.grad().to(at::kCPU));
     }
     if (!gradients.contains(tensor.parts.front().parameter)) continue;
@@ -87,7 +87,7 @@ void add_gradients(const std::vector<CheckpointTensor>& tensors, std::vector<Bou
 // Returns the source of weights for exports. It keeps a reference to `layers`.
 auto weights_of(std::vector<BoundLayer>& layers) {
   return [&layers](std::int64_t layer, const std::string& name) {
-    for (const NamedParameter& parameter : layers[static_cast<std::size_t>(layer)].parameters()) {
+    for (const NamedParameter& parameter : layers[layer].parameters()) {
       if (parameter.name == name) return parameter.value.detach();
     }
     throw std::logic_error("export asked for '" + name + "' of layer " + std::to_string(layer));

@@ -47,9 +47,7 @@ struct Trained {
 
 // Returns a copy, because the rounding of a matrix product depends on where its operands begin in
 // memory.
-at::Tensor part_of(const at::Tensor& batch, int m) {
-  return batch.tensor_split(kMicrobatches)[static_cast<std::size_t>(m)].clone();
-}
+at::Tensor part_of(const at::Tensor& batch, int m) { return batch.tensor_split(kMicrobatches)[m].clone(); }
 
 // Adds the gradients of a batch at these weights. Returns its loss.
 double add_gradients(const Weights& weights, const Examples& batch, Weights& gradients) {

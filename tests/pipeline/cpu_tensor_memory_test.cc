@@ -47,8 +47,7 @@ TEST(CpuTensorMemory, CountsOutputsThatWaitForTheirDownload) {
   const at::Tensor output = at::ones({kLarge}, at::kByte);
   memory->count_tensor_as(static_cast<const std::byte*>(output.storage().data()), MemoryUse::kOutputs);
   EXPECT_EQ(memory->take_tensor_level().bytes, base);
-  EXPECT_GE(memory->peaks().peak_by_use[static_cast<std::size_t>(MemoryUse::kOutputs)],
-            static_cast<std::uint64_t>(kLarge));
+  EXPECT_GE(memory->peaks().peak_by_use[MemoryUse::kOutputs], static_cast<std::uint64_t>(kLarge));
 }
 
 }  // namespace

@@ -162,7 +162,7 @@ TEST(Flows, TrainingThroughAutogradHasTheBitsOfTheFusedRound) {
       if (outside) {
         const Tensors outputs = run.pipeline.forward(x);
         const at::Tensor loss = mean_square(outputs.at(0), y);
-        EXPECT_NEAR(loss.item<double>(), losses.at(static_cast<std::size_t>(step)), 1e-5);
+        EXPECT_NEAR(loss.item<double>(), losses.at(step), 1e-5);
         torch::autograd::backward({loss});
       } else {
         losses.push_back(run.pipeline.forward_backward(x, y).loss());

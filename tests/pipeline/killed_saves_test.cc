@@ -66,7 +66,7 @@ TEST(KilledSaves, LeaveOnlyWholeStates) {
         continue;
       }
       ASSERT_TRUE(name.starts_with("state-")) << name;
-      ASSERT_EQ(contents_of(entry.path()), expected[static_cast<std::size_t>(std::stoi(name.substr(6)))]) << name;
+      ASSERT_EQ(contents_of(entry.path()), expected[std::stoi(name.substr(6))]) << name;
       ++num_states;
     }
     num_inside += is_inside ? 1 : 0;

@@ -80,8 +80,8 @@ TEST(MemoryPlan, HasThePromisedBytesPerParameterAndTheKernelAgrees) {
 
 TEST(WorkerMemoryUse, IsThatOfWorkersOnGpusTheLargestPurposeFirst) {
   DeviceMemoryPeaks gpu{.limit_bytes = 1000, .peak_bytes = 600};
-  gpu.peak_by_use[static_cast<std::size_t>(MemoryUse::kWeights)] = 200;
-  gpu.peak_by_use[static_cast<std::size_t>(MemoryUse::kTensors)] = 500;
+  gpu.peak_by_use[MemoryUse::kWeights] = 200;
+  gpu.peak_by_use[MemoryUse::kTensors] = 500;
   const std::vector<WorkerMemoryUse> workers = worker_memory_of({DeviceMemoryPeaks{}, gpu});
   ASSERT_EQ(workers.size(), 1U) << "worker 0 reported none";
   EXPECT_EQ(workers[0].worker, 1);

@@ -53,7 +53,7 @@ TEST(PlanCommand, DrawsTwoStepsWithTheirCopies) {
   const auto warm_up = static_cast<std::size_t>(kPredictedLength.warm_up);
   EXPECT_DOUBLE_EQ(section.length_ms, ends[warm_up + 1] - ends[warm_up - 1]);
   for (int gpu = 0; gpu < 2; ++gpu) {
-    const TimelineRow& row = section.rows[static_cast<std::size_t>(gpu)];
+    const TimelineRow& row = section.rows[gpu];
     for (const auto* lane : {&row.compute, &row.upload_inputs, &row.upload_weights, &row.download}) {
       ASSERT_FALSE(lane->empty());
       for (std::size_t i = 1; i < lane->size(); ++i) {

@@ -217,7 +217,7 @@ class ModelBuilder {
     using Kind = std::pair<std::vector<std::int64_t>, bool>;
     std::map<Kind, std::vector<ParameterUse>> alike;
     for (int index = 0; index < r_.model.num_layers(); ++index) {
-      for (const NamedParameter& parameter : r_.model.layers()[static_cast<std::size_t>(index)].make()->parameters()) {
+      for (const NamedParameter& parameter : r_.model.layers()[index].make()->parameters()) {
         alike[{parameter.value.sizes().vec(), parameter.value.requires_grad()}].push_back({index, parameter.name});
       }
     }
@@ -228,7 +228,7 @@ class ModelBuilder {
         if (use.layer != group.back().layer && draw_.chance(60)) group.push_back(use);
       }
       for (std::size_t i = 1; i < group.size(); ++i) {
-        const ParameterUse& other = group[static_cast<std::size_t>(draw_.between(0, static_cast<int>(i) - 1))];
+        const ParameterUse& other = group[draw_.between(0, static_cast<int>(i) - 1)];
         r_.model.tie(other, group[i]);
         r_.description += cat(", ", other.layer, ".", other.parameter, " = ", group[i].layer, ".", group[i].parameter);
       }
@@ -307,7 +307,7 @@ class CallDrawer {
     call.arguments.push_back(draw_.integers(is_image ? label.front() : label.back(), classes));
     call.arguments.push_back(number(at::scalar_tensor(static_cast<double>(rows_))));
     call.loss = draw_.between(0, static_cast<int>(model_.losses.size()) - 1);
-    if (call.loss > 0) call.options.loss = model_.losses[static_cast<std::size_t>(call.loss)].name;
+    if (call.loss > 0) call.options.loss = model_.losses[call.loss].name;
   }
 
  private:

@@ -106,8 +106,7 @@ RandomRun::Record RandomRun::call_pipeline(const RandomCall& call) {
 std::vector<double> RandomRun::loss_outside(const RandomCall& call, const Tensors& outputs) const {
   std::vector<double> losses;
   Tensors roots;
-  for (const at::Tensor& number :
-       model_.losses[static_cast<std::size_t>(call.loss)].function(outputs, call.arguments)) {
+  for (const at::Tensor& number : model_.losses[call.loss].function(outputs, call.arguments)) {
     losses.push_back(number.item<double>());
     if (number.requires_grad()) roots.push_back(number);
   }

@@ -90,7 +90,7 @@ struct Loop::State {
     const std::map<Place, Place> first = first_uses(model);
     std::map<Place, std::size_t> stored_at;
     for (int layer = 0; layer < model.num_layers(); ++layer) {
-      for (const NamedParameter& parameter : layers[static_cast<std::size_t>(layer)]->parameters()) {
+      for (const NamedParameter& parameter : layers[layer]->parameters()) {
         const Place place{layer, parameter.name};
         const auto tied = first.find(place);
         if (tied == first.end() || tied->second == place) {
@@ -104,7 +104,7 @@ struct Loop::State {
   }
 
   static Stored make_stored(const Model& model, const Place& place, const at::Tensor& value) {
-    const LayerSpec& spec = model.layers()[static_cast<std::size_t>(place.first)];
+    const LayerSpec& spec = model.layers()[place.first];
     const at::Tensor master = value.detach().to(at::kFloat).clone(at::MemoryFormat::Contiguous);
     if (spec.initialize) spec.initialize(place.second, master);
     Stored result;
@@ -183,8 +183,8 @@ Loop::Outcome Loop::forward_backward(const Round& round, int loss, int num_micro
   Outcome outcome;
   for (int m = 0; m < count; ++m) {
     outcome.outputs.push_back(state.forward(microbatch(round.inputs, m, count), m));
-    const Tensors numbers = state.losses.at(static_cast<std::size_t>(loss))
-                                .function(outcome.outputs.back(), microbatch(round.arguments, m, count));
+    const Tensors numbers =
+        state.losses.at(loss).function(outcome.outputs.back(), microbatch(round.arguments, m, count));
     Tensors roots;
     for (const at::Tensor& number : numbers) {
       if (number.requires_grad()) roots.push_back(number);
@@ -332,9 +332,7 @@ Tensors microbatch(const Tensors& batch, int index, int num_microbatches) {
     const bool whole = !tensor.defined() || tensor.dim() == 0;
     // Copied, because matrix products round differently if their memory does not begin on a cache
     // line.
-    part.push_back(whole ? tensor
-                         : tensor.tensor_split(num_microbatches)[static_cast<std::size_t>(index)].clone(
-                               at::MemoryFormat::Contiguous));
+    part.push_back(whole ? tensor : tensor.tensor_split(num_microbatches)[index].clone(at::MemoryFormat::Contiguous));
   }
   return part;
 }

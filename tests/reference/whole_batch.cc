@@ -28,7 +28,7 @@ std::vector<at::Tensor> whole_batch_gradients(const Model& model, const std::vec
   std::vector<std::vector<at::Tensor>> leaves;  // the uses of each stored parameter
   std::map<Place, std::size_t> stored_at;
   for (int i = 0; i < model.num_layers(); ++i) {
-    const LayerSpec& spec = model.layers()[static_cast<std::size_t>(i)];
+    const LayerSpec& spec = model.layers()[i];
     layers.push_back(spec.make());
     for (const NamedParameter& parameter : layers.back()->parameters()) {
       const auto tied = first.find({i, parameter.name});
@@ -50,8 +50,7 @@ std::vector<at::Tensor> whole_batch_gradients(const Model& model, const std::vec
       values = layer->forward(values);
     }
     Tensors roots;
-    for (const at::Tensor& number :
-         losses.at(static_cast<std::size_t>(whole.loss)).function(values, in_dtype(whole.round.arguments, dtype))) {
+    for (const at::Tensor& number : losses.at(whole.loss).function(values, in_dtype(whole.round.arguments, dtype))) {
       if (number.requires_grad()) roots.push_back(number);
     }
     if (!roots.empty()) torch::autograd::backward(roots);

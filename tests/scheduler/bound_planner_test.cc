@@ -53,12 +53,11 @@ double least_longest(const Workload& workload, int first, int num_stages) {
   double sum = num_stages == 1 ? workload.head.forward + workload.head.backward : 0, least = INFINITY;
   if (num_stages == 1) {
     for (int i = first; i < workload.num_layers(); ++i)
-      sum += 2 * workload.layers[static_cast<std::size_t>(i)].forward +
-             workload.layers[static_cast<std::size_t>(i)].backward;
+      sum += 2 * workload.layers[i].forward + workload.layers[i].backward;
     return sum;
   }
   for (int end = first + 1; end + num_stages - 2 <= workload.num_layers(); ++end) {
-    const LayerWork& layer = workload.layers[static_cast<std::size_t>(end - 1)];
+    const LayerWork& layer = workload.layers[end - 1];
     sum += 2 * layer.forward + layer.backward;
     least = std::min(least, std::max(sum, least_longest(workload, end, num_stages - 1)));
   }

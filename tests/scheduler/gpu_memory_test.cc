@@ -111,15 +111,12 @@ TEST(StageLimits, EveryPlanWithinThemFitsTheGpu) {
       Plan plan;
       plan.fused_start = std::max(limits.least_fused_start, std::min(head, start + 1));
       for (int layer = 0; layer < plan.fused_start;) {
-        const int end =
-            layer < start ? layer + 1 : std::min(plan.fused_start, limits.forward[static_cast<std::size_t>(layer)]);
+        const int end = layer < start ? layer + 1 : std::min(plan.fused_start, limits.forward[layer]);
         plan.forward.push_back({layer, end});
         layer = end;
       }
       for (int layer = 0; layer < plan.fused_start;) {
-        const int end = layer < start / 2
-                            ? layer + 1
-                            : std::min(plan.fused_start, limits.backward[static_cast<std::size_t>(layer)]);
+        const int end = layer < start / 2 ? layer + 1 : std::min(plan.fused_start, limits.backward[layer]);
         plan.backward.insert(plan.backward.begin(), {layer, end});
         longer_than_one += end - layer > 1 ? 1 : 0;
         layer = end;

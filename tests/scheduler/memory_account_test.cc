@@ -47,7 +47,7 @@ RunResult recorded(const RunWork& work, const Plan& plan) {
 // Returns the contents of a GPU's memory at a time.
 GpuMemory at(const RunResult& result, int gpu, double time) {
   GpuMemory bytes;
-  for (const GpuMemorySample& sample : result.gpu_memory.at(static_cast<std::size_t>(gpu))) {
+  for (const GpuMemorySample& sample : result.gpu_memory.at(gpu)) {
     if (sample.time <= time) bytes = sample.bytes;
   }
   return bytes;

@@ -35,10 +35,8 @@ TEST(BalancedPlans, KeepToLimitsOfTheirStages) {
   PlanRequest request{.kind = PlanKind::kFused, .layers = std::vector<PartitionLayer>(8, kLayer)};
   request.limits = {.forward = {3, 3, 3, 6, 6, 6, 7, 9}, .backward = {2, 2, 4, 4, 6, 6, 7, 9}, .least_fused_start = 6};
   const Plan plan = balanced_plans({request}, 1, 0).front();
-  for (const LayerRange& range : plan.forward)
-    EXPECT_LE(range.end, request.limits.forward[static_cast<std::size_t>(range.first)]);
-  for (const LayerRange& range : plan.backward)
-    EXPECT_LE(range.end, request.limits.backward[static_cast<std::size_t>(range.first)]);
+  for (const LayerRange& range : plan.forward) EXPECT_LE(range.end, request.limits.forward[range.first]);
+  for (const LayerRange& range : plan.backward) EXPECT_LE(range.end, request.limits.backward[range.first]);
   EXPECT_GE(plan.fused_start, 6);
   EXPECT_LT(plan.num_stages(8), 15) << "longer than one layer where they may be";
 }
@@ -56,7 +54,7 @@ TEST(BalancedPlans, WithoutALossHaveNoFusedStageAndInferenceNoBackward) {
 double longest_stage(const Plan& plan, const std::vector<PartitionLayer>& layers) {
   const auto sum = [&](LayerRange range, auto cost) {
     double total = 0;
-    for (int layer = range.first; layer < range.end; ++layer) total += cost(layers[static_cast<std::size_t>(layer)]);
+    for (int layer = range.first; layer < range.end; ++layer) total += cost(layers[layer]);
     return total;
   };
   double longest = sum({plan.fused_start, static_cast<int>(layers.size())},
@@ -132,8 +130,7 @@ TEST(BalancedPlans, AreValidAndKeepTheLimitForAnyCosts) {
       }
       const auto bytes_of = [&](LayerRange range) {
         std::uint64_t bytes = 0;
-        for (int layer = range.first; layer < range.end; ++layer)
-          bytes += models[i].layers[static_cast<std::size_t>(layer)].bytes;
+        for (int layer = range.first; layer < range.end; ++layer) bytes += models[i].layers[layer].bytes;
         return bytes;
       };
       for (const auto& stages : {plans[i].forward, plans[i].backward}) {

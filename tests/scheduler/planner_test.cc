@@ -123,7 +123,7 @@ TEST(Planner, GivesSlowerGpusLess) {
   std::vector<double> work(8);
   int slot = 0;
   for (const StageWork& stage : stage_works(workload, choice.plan)) {
-    work[static_cast<std::size_t>(slot++ % 8)] += stage.time.lead + stage.time.work;
+    work[slot++ % 8] += stage.time.lead + stage.time.work;
   }
   EXPECT_EQ(std::min_element(work.begin(), work.end()) - work.begin(), 3);
 }

@@ -68,7 +68,7 @@ inline void expect_good_plan(const PlanTask& task, const PlanChoice& choice) {
   EXPECT_GE(choice.plan.fused_start, task.limits.least_fused_start);
   const auto expect_kept = [](const std::vector<LayerRange>& stages, const std::vector<int>& limits) {
     if (limits.empty()) return;
-    for (const LayerRange& range : stages) EXPECT_LE(range.end, limits[static_cast<std::size_t>(range.first)]);
+    for (const LayerRange& range : stages) EXPECT_LE(range.end, limits[range.first]);
   };
   expect_kept(choice.plan.forward, task.limits.forward);
   expect_kept(choice.plan.backward, task.limits.backward);

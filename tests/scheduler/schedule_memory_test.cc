@@ -40,8 +40,7 @@ std::vector<double> bound_peaks(BoundSchedule schedule, const Workload& workload
   for (std::size_t gpu = 0; gpu < memory.gpus.size(); ++gpu) {
     double weights = 0;
     for (std::size_t stage = gpu; stage < ranges.size(); stage += memory.gpus.size()) {
-      for (int i = ranges[stage].first; i < ranges[stage].end; ++i)
-        weights += layers[static_cast<std::size_t>(i)].weights;
+      for (int i = ranges[stage].first; i < ranges[stage].end; ++i) weights += layers[i].weights;
     }
     EXPECT_EQ(memory.gpus[gpu].back().bytes, weights) << "at the end";
   }
@@ -77,7 +76,7 @@ TEST(ScheduleMemory, OfAStageOfSeveralLayersRecomputesThemOneAfterTheOther) {
 TEST(ScheduleMemory, OneForwardOneBackwardKeepsAsManyMicrobatchesAsStagesFollow) {
   const Workload workload = workload_of(4, 12);
   std::vector<LayerFootprint> layers(5);
-  for (int layer = 0; layer < 4; ++layer) layers[static_cast<std::size_t>(layer)].activation = 1;
+  for (int layer = 0; layer < 4; ++layer) layers[layer].activation = 1;
   EXPECT_EQ(bound_peaks(BoundSchedule::kGPipe, workload, {1, 1, 1, 1}, layers), (Peaks{12, 12, 12, 12}));
   EXPECT_EQ(bound_peaks(BoundSchedule::k1F1B, workload, {1, 1, 1, 1}, layers), (Peaks{4, 3, 2, 1}));
 }

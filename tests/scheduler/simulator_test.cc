@@ -173,8 +173,8 @@ TEST(Simulator, ATaskOnAnotherGpuWaitsForAHopAndItsLeadDoesNot) {
   const int near = graph.append({.gpu = 0, .work = 1, .input = first});
   const int far = graph.append({.gpu = 1, .lead = 5, .work = 1, .input = first});
   const Timeline timeline = simulate(graph);
-  EXPECT_EQ(timeline.start[static_cast<std::size_t>(near)], 10);
-  EXPECT_EQ(timeline.start[static_cast<std::size_t>(far)], 8) << "13, less what it does while it waits";
+  EXPECT_EQ(timeline.start[near], 10);
+  EXPECT_EQ(timeline.start[far], 8) << "13, less what it does while it waits";
   EXPECT_EQ(timeline.makespan, 14);
   EXPECT_EQ(timeline.busy, 17);
 }
@@ -185,7 +185,7 @@ TEST(Simulator, ATaskBehindAnotherBeginsItsLeadAfterItAndWithoutAHop) {
   graph.hop = 3;
   const int first = graph.append({.gpu = 0, .work = 10});
   const int second = graph.append({.gpu = 1, .lead = 5, .work = 1, .after = {first}});
-  EXPECT_EQ(simulate(graph).start[static_cast<std::size_t>(second)], 10);
+  EXPECT_EQ(simulate(graph).start[second], 10);
 }
 
 TEST(Simulator, OrdersThatWaitForEachOtherAreAnError) {
@@ -193,7 +193,7 @@ TEST(Simulator, OrdersThatWaitForEachOtherAreAnError) {
   graph.order.resize(2);
   const int a = graph.append({.gpu = 0, .stage = 4, .microbatch = 2, .work = 1});
   const int b = graph.append({.gpu = 1, .work = 1, .input = a});
-  graph.tasks[static_cast<std::size_t>(a)].input = b;
+  graph.tasks[a].input = b;
   expect_error(ExitCode::kUsage, {"waits for itself", "GPU 0", "stage 4, microbatch 2"},
                [&] { (void)simulate(graph); });
 }

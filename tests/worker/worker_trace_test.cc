@@ -72,7 +72,7 @@ TEST_F(WorkerTraceTest, HasEachTaskMicrobatchAndCopyOnceOnTheTrackOfWhoDidIt) {
       EXPECT_EQ(r.numbers[1], -1) << "made by the coordinator";
     } else {
       EXPECT_EQ(r.numbers[1], 0) << "made by slot 0";
-      EXPECT_GE(r.begin_ns, outputs.at(static_cast<std::size_t>(r.microbatch)).end_ns);
+      EXPECT_GE(r.begin_ns, outputs.at(r.microbatch).end_ns);
     }
   }
 }

@@ -66,7 +66,7 @@ bool write_text(Stream& stream, std::string_view text) {
     if (written < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (written < 0)
       return std::exchange(stream.error, errno) != 0;  // a full disk may have space again for the next text
-    text.remove_prefix(static_cast<std::size_t>(written));
+    text.remove_prefix(written);
   }
   return true;
 }

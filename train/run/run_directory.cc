@@ -122,7 +122,7 @@ std::vector<std::int64_t> RunDirectory::delete_old_checkpoints(std::int64_t afte
   std::vector<std::int64_t> steps = checkpoints();
   std::erase_if(steps, [=](std::int64_t step) { return step <= after || step > last; });
   const auto num_old = std::max<std::int64_t>(static_cast<std::int64_t>(steps.size()) - num_kept, 0);
-  steps.resize(static_cast<std::size_t>(num_old));
+  steps.resize(num_old);
   std::erase_if(steps, [&](std::int64_t step) { return kept.contains(step); });
   for (const std::int64_t step : steps) OutputDirectory::remove(checkpoint(step));
   return steps;

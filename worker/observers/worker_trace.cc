@@ -72,7 +72,7 @@ struct WorkerTrace::Tracks {
   TraceTrack upload_inputs;
   TraceTrack upload_weights;
   TraceTrack download;
-  std::array<TraceTrack, 4> waits;  // by thread
+  IndexedArray<WorkerThread, TraceTrack, 4> waits;
   CopyTrace inputs;
   CopyTrace weights;
   CopyTrace downloads;
@@ -88,9 +88,7 @@ WorkerTrace::WorkerTrace(TraceJournal* journal, int worker, Device& device) {
 WorkerTrace::WorkerTrace() = default;
 WorkerTrace::~WorkerTrace() = default;
 
-TraceTrack* WorkerTrace::waits(WorkerThread thread) {
-  return tracks_ ? &tracks_->waits[static_cast<std::size_t>(thread)] : nullptr;
-}
+TraceTrack* WorkerTrace::waits(WorkerThread thread) { return tracks_ ? &tracks_->waits[thread] : nullptr; }
 
 // The estimate of a device's clock improves over time, so a computation may seem to begin before
 // the previous one ended.

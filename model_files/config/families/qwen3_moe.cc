@@ -25,7 +25,7 @@ void read_qwen3_moe(const ConfigSection& file, ModelConfig& config) {
   for (std::int64_t i = 0; i < config.num_layers(); ++i) {
     if ((i + 1) % step == 0 && !without.contains(i)) continue;
     (void)file.integer("intermediate_size", kMaxInner);
-    config.layers[static_cast<std::size_t>(i)] = dense;
+    config.layers[i] = dense;
   }
 }
 

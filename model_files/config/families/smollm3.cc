@@ -33,7 +33,7 @@ void read_smollm3(const ConfigSection& file, ModelConfig& config) {
   }
   file.knows({"layer_types", "max_window_layers", "no_rope_layer_interval", "sliding_window"});
   if (!file.boolean("use_sliding_window", false)) return;
-  read_windows(file, config, [&](std::int64_t i) { return rotates[static_cast<std::size_t>(i)] == 0; });
+  read_windows(file, config, [&](std::int64_t i) { return rotates[i] == 0; });
 }
 
 }  // namespace

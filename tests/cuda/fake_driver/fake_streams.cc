@@ -91,7 +91,7 @@ void FakeStreams::clear_log() {
 
 void FakeStreams::hold(int stream, bool is_held) {
   const std::lock_guard lock(mutex_);
-  streams_.at(static_cast<std::size_t>(stream))->is_held = is_held;
+  streams_.at(stream)->is_held = is_held;
   changed_.notify_all();
 }
 

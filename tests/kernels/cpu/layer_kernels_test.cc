@@ -56,7 +56,7 @@ TEST(Kernels, RmsNormOfARowHasUnitMeanSquare) {
     });
     for (std::int64_t row = 0; row < 3; ++row) {
       double squares = 0;
-      for (std::int64_t i = 0; i < columns; ++i) squares += std::pow(y[static_cast<std::size_t>(row * columns + i)], 2);
+      for (std::int64_t i = 0; i < columns; ++i) squares += std::pow(y[row * columns + i], 2);
       EXPECT_NEAR(squares / static_cast<double>(columns), 4.0, 1e-5) << columns;
     }
   }
@@ -165,7 +165,7 @@ TEST(Kernels, CrossEntropyAgreesWithDoublePrecisionAndItsGradientSumsToZero) {
     const std::int64_t label = columns / 2;
     double total = 0;
     for (const float x : logits) total += std::exp(static_cast<double>(x));
-    const double expected = std::log(total) - logits[static_cast<std::size_t>(label)];
+    const double expected = std::log(total) - logits[label];
     std::vector<float> gradient = logits;
     float loss = 0;
     expect_same_on_all_sets(gradient, [&](const LayerKernels& table) {

@@ -83,7 +83,7 @@ class DeviceArray {
     if (count_ > 0) std::memcpy(bytes.data() + first_, values.data(), count_ * sizeof(T));
     memory_.write(bytes);
   }
-  explicit DeviceArray(std::int64_t count) : DeviceArray(std::vector<T>(static_cast<std::size_t>(count))) {}
+  explicit DeviceArray(std::int64_t count) : DeviceArray(std::vector<T>(count)) {}
 
   [[nodiscard]] T* data() const { return reinterpret_cast<T*>(memory_.data() + first_); }
   [[nodiscard]] std::vector<T> values() const {
@@ -133,7 +133,7 @@ class ElementArray {
         halves_(dtype == DType::kFloat32 ? std::vector<std::uint16_t>() : halves_of(values), shift),
         floats_(dtype == DType::kFloat32 ? values : std::vector<float>(), shift) {}
   ElementArray(DType dtype, std::int64_t count, std::size_t shift = 0)
-      : ElementArray(dtype, std::vector<float>(static_cast<std::size_t>(count)), shift) {}
+      : ElementArray(dtype, std::vector<float>(count), shift) {}
 
   [[nodiscard]] void* data() const {
     return dtype_ == DType::kFloat32 ? static_cast<void*>(floats_.data()) : halves_.data();
@@ -168,7 +168,7 @@ class ElementArray {
 inline std::vector<float> random_values(DType dtype, std::int64_t count, unsigned seed, float scale = 1) {
   std::mt19937 generator(seed);
   std::normal_distribution<float> normal(0, scale);
-  std::vector<float> result(static_cast<std::size_t>(count));
+  std::vector<float> result(count);
   for (float& value : result) value = rounded(dtype, normal(generator));
   return result;
 }

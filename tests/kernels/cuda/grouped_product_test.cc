@@ -19,7 +19,7 @@ INSTANTIATE_TEST_SUITE_P(Formats, GroupedProducts, testing::Values(DType::kBFloa
 
 std::vector<float> whole_numbers(std::int64_t count, unsigned seed) {
   std::mt19937 generator(seed);
-  std::vector<float> result(static_cast<std::size_t>(count));
+  std::vector<float> result(count);
   for (float& value : result) value = static_cast<float>(static_cast<int>(generator() % 7) - 3);
   return result;
 }
@@ -44,7 +44,7 @@ class Layer {
         grad_weight_(weight_.size()) {
     std::int64_t row = 0;
     for (std::int64_t e = 0; e < experts(); ++e) {
-      for (const std::int64_t end = row + sizes.counts[static_cast<std::size_t>(e)]; row < end; ++row) take_row(e, row);
+      for (const std::int64_t end = row + sizes.counts[e]; row < end; ++row) take_row(e, row);
     }
     for (auto* values : {&y_, &grad_x_, &grad_weight_}) {
       for (float& value : *values)
@@ -177,7 +177,7 @@ TEST_P(GroupedProducts, OfWrongCountsStayInsideTheirArrays) {
     (void)grad_weight.values();
     const std::vector<std::int64_t> values = plan.values();
     EXPECT_TRUE(std::is_sorted(values.begin(), values.begin() + experts + 1));
-    EXPECT_LE(values[static_cast<std::size_t>(experts)], rows);
+    EXPECT_LE(values[experts], rows);
   }
 }
 

@@ -57,7 +57,7 @@ TEST_P(Kernels, RmsNormAgreesWithTheCpuForAnyNumberOfColumnsAndRows) {
   for (const std::int64_t columns : kColumns) {
     for (const std::int64_t rows : {0, 1, 3, 9}) {
       const std::vector<float> x = random_values(dtype, rows * columns, 1, 3), w = random_values(dtype, columns, 2);
-      std::vector<float> y(x.size()), rstd(static_cast<std::size_t>(rows));
+      std::vector<float> y(x.size()), rstd(rows);
       kPortableLayerKernels.rms_norm(DType::kFloat32, {x.data(), w.data(), y.data(), rstd.data(), columns, 1e-5F}, 0,
                                      rows);
       const Norm norm = run_norm(dtype, x, w, rows);
@@ -122,8 +122,7 @@ TEST_P(Kernels, RmsNormGradAgreesWithTheCpuAndAddsTheSumsGradient) {
       const std::int64_t count = rows * columns;
       const std::vector<float> grad_y = random_values(dtype, count, 1), x = random_values(dtype, count, 2, 3);
       const std::vector<float> weight = random_values(dtype, columns, 3), grad_sum = random_values(dtype, count, 4);
-      std::vector<float> y(x.size()), rstd(static_cast<std::size_t>(rows)), grad_x(x.size()),
-          grad_weight(weight.size());
+      std::vector<float> y(x.size()), rstd(rows), grad_x(x.size()), grad_weight(weight.size());
       kPortableLayerKernels.rms_norm(DType::kFloat32, {x.data(), weight.data(), y.data(), rstd.data(), columns, 1e-5F},
                                      0, rows);
       kPortableLayerKernels.rms_norm_grad(
@@ -156,8 +155,7 @@ TEST_P(Kernels, OtherKindsOfNormsAgreeWithTheCpu) {
       const std::vector<float> x = random_values(dtype, rows * columns, 1, 3),
                                weight = random_values(dtype, columns, 2);
       const std::vector<float> grad_y = random_values(dtype, rows * columns, 3);
-      std::vector<float> y(x.size()), rstd(static_cast<std::size_t>(rows)), grad_x(x.size()),
-          grad_weight(weight.size());
+      std::vector<float> y(x.size()), rstd(rows), grad_x(x.size()), grad_weight(weight.size());
       kPortableLayerKernels.rms_norm(DType::kFloat32,
                                      {x.data(), weight.data(), y.data(), rstd.data(), columns, 1e-5F, kind}, 0, rows);
       kPortableLayerKernels.rms_norm_grad(
@@ -199,7 +197,7 @@ TEST_P(Kernels, RmsNormGradAddsTheRowsOfAllPartialSumsToTheWeightsGradient) {
     std::vector<double> sums(weight.size()), sizes(weight.size());
     for (std::int64_t i = 0; i < count; ++i) {
       const auto at = static_cast<std::size_t>(i), column = static_cast<std::size_t>(i % columns);
-      const double term = grad_y[at] * rounded(dtype, x[at] * rstd[static_cast<std::size_t>(i / columns)]);
+      const double term = grad_y[at] * rounded(dtype, x[at] * rstd[i / columns]);
       sums[column] += term;
       sizes[column] += std::abs(term);
       grad_x[at] += grad_sum[at];
@@ -257,7 +255,7 @@ TEST_P(Kernels, RotaryTableIsRoundedCosineAndSine) {
   kernel_table().rotary_table(dtype, {f.data(), cosine.data(), sine.data(), length, half}, nullptr);
   std::vector<float> expected_cosine, expected_sine;
   for (std::int64_t i = 0; i < length * half; ++i) {
-    const float angle = static_cast<float>(i / half) * frequencies[static_cast<std::size_t>(i % half)];
+    const float angle = static_cast<float>(i / half) * frequencies[i % half];
     expected_cosine.push_back(static_cast<float>(std::cos(static_cast<double>(angle))));
     expected_sine.push_back(static_cast<float>(std::sin(static_cast<double>(angle))));
   }
@@ -365,12 +363,12 @@ TEST_P(Kernels, EmbeddingCopiesRowsAndMarksIdsOutsideTheVocabulary) {
     kernel_table().embed(dtype, {weight.data(), at.data(), y.data(), vocabulary, columns}, count, nullptr);
     const std::vector<float> values = y.values();
     for (std::int64_t i = 0; i < count * columns; ++i) {
-      const std::int64_t id = ids[static_cast<std::size_t>(i / columns)];
-      const float value = values[static_cast<std::size_t>(i)];
+      const std::int64_t id = ids[i / columns];
+      const float value = values[i];
       if (id < 0 || id >= vocabulary) {
         ASSERT_TRUE(std::isnan(value));
       } else {
-        ASSERT_EQ(value, table[static_cast<std::size_t>(id * columns + i % columns)]);
+        ASSERT_EQ(value, table[id * columns + i % columns]);
       }
     }
   }
@@ -385,19 +383,19 @@ TEST_P(Kernels, EmbeddingGradientAddsRowsInOrderOfPlaceToTheirIdsOnly) {
       const auto count = static_cast<std::int64_t>(ids.size());
       std::vector<std::int64_t> places(ids.size()), sorted;
       std::iota(places.begin(), places.end(), 0);
-      const auto id_at = [&](std::int64_t place) { return ids[static_cast<std::size_t>(place)]; };
+      const auto id_at = [&](std::int64_t place) { return ids[place]; };
       std::stable_sort(places.begin(), places.end(), [&](auto a, auto b) { return id_at(a) < id_at(b); });
       for (const std::int64_t place : places) sorted.push_back(id_at(place));
       const std::vector<float> grad = random_values(dtype, count * columns, 1),
                                before = random_values(DType::kFloat32, vocabulary * columns, 2);
       std::vector<float> expected(before.size());
-      std::vector<bool> touched(static_cast<std::size_t>(vocabulary));
+      std::vector<bool> touched(vocabulary);
       for (std::int64_t place = 0; place < count; ++place) {
         const std::int64_t id = id_at(place);
         if (id < 0 || id >= vocabulary || id == padding_id) continue;
-        touched[static_cast<std::size_t>(id)] = true;
+        touched[id] = true;
         for (std::int64_t i = 0; i < columns; ++i) {
-          expected[static_cast<std::size_t>(id * columns + i)] += grad[static_cast<std::size_t>(place * columns + i)];
+          expected[id * columns + i] += grad[place * columns + i];
         }
       }
       for (std::size_t i = 0; i < expected.size(); ++i) {

@@ -29,7 +29,7 @@ TEST(GptOss, HasSinksBiasesExpertsAndYarn) {
 TEST(GptOss, EvenLayersSlide) {
   const ModelConfig config = preset_config("gpt-oss-20b");
   for (std::int64_t i = 0; i < config.num_layers(); ++i) {
-    EXPECT_EQ(config.layers[static_cast<std::size_t>(i)].attention.window, i % 2 == 0 ? 128 : 0) << i;
+    EXPECT_EQ(config.layers[i].attention.window, i % 2 == 0 ? 128 : 0) << i;
   }
 }
 
