@@ -1,6 +1,7 @@
 #include "cuda/out_of_memory_report.h"
 
 #include <algorithm>
+#include <numeric>
 #include <vector>
 
 #include "common/text.h"
