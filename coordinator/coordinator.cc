@@ -33,7 +33,7 @@ Coordinator::Coordinator(Store& store, CoordinatorOptions options)
       pipelines_(make_pipelines()),
       state_(store, inputs_, pipelines_, options_.board, options_.on_commit),
       commit_(store, state_, trace_, traced_waits(CoordinatorThread::kCommit), options_.on_hang,
-              [this](std::exception_ptr error) { fail(std::move(error)); }) {}
+              [this](const std::exception_ptr& error) { fail(error); }) {}
 
 std::vector<std::unique_ptr<PipelineState>> Coordinator::make_pipelines() {
   const Catalogue& catalogue = store_.catalogue();
@@ -51,7 +51,7 @@ std::vector<std::unique_ptr<PipelineState>> Coordinator::make_pipelines() {
         UpdatesOptions{.num_threads = state->is_trained ? options_.optimizer_threads : 1,
                        .adds_rounds = settings.adds_rounds,
                        .loss_scaling = settings.loss_scaling,
-                       .report_failure = [this](std::exception_ptr error) { fail(std::move(error)); },
+                       .report_failure = [this](const std::exception_ptr& error) { fail(error); },
                        .waits = RunReport::waits(options_.board, CoordinatorThread::kUpdates, state->number),
                        .trace = &trace_.updates(state->number),
                        .emulated = options_.emulated_memory});
@@ -99,7 +99,7 @@ void Coordinator::restart_at(int pipeline, std::uint64_t steps, std::uint64_t ro
   state.updates->restart_at(next, history);
 }
 
-void Coordinator::fail(std::exception_ptr error) {
+void Coordinator::fail(const std::exception_ptr& error) {
   {
     MutexLock lock(state_.mutex);
     state_.fail(error);

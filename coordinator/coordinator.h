@@ -126,7 +126,7 @@ class Coordinator {
 
   // Ends the run with a failure: every wait, present or later, throws `error`. The first call
   // counts. For any thread.
-  void fail(std::exception_ptr error);
+  void fail(const std::exception_ptr& error);
 
   [[nodiscard]] std::uint64_t num_steps(int pipeline) const { return at(pipeline).num_steps; }
   // Returns the number of training rounds up to the last step.

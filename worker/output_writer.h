@@ -49,7 +49,7 @@ class OutputWriter {
  private:
   void take_back_freed();
   void write_block(const Command& command, int microbatch, const OutputBlock& block);
-  static void free_place(void* place);
+  static void free_place(void* argument);
 
   Store& store_;
   const int worker_;

@@ -31,7 +31,7 @@ class EmulatedGroupUpdater : public GroupUpdater {
   // Return the number of bytes that each kind of pass over a weight group reads and writes.
   [[nodiscard]] std::uint64_t sum_bytes(std::uint32_t use, bool begins) const;
   [[nodiscard]] std::uint64_t norm_bytes(std::uint32_t group) const;
-  [[nodiscard]] std::uint64_t update_bytes(std::uint32_t group, bool skipped) const;
+  [[nodiscard]] std::uint64_t update_bytes(std::uint32_t index, bool skipped) const;
 
  private:
   // Returns the bytes of the gradients of a group's uses, as the update reads them.

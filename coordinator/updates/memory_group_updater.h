@@ -19,15 +19,15 @@ class MemoryGroupUpdater : public GroupUpdater {
   // store's fp32 sums.
   MemoryGroupUpdater(Store& store, std::span<const std::uint32_t> groups, int num_threads, bool adds_rounds);
 
-  void add_to_sum(std::uint32_t use, bool begins) override;
+  void add_to_sum(std::uint32_t index, bool begins) override;
   [[nodiscard]] double square_sum(std::uint32_t group) override;
   void write_gradient(std::uint32_t group, const UpdateStep& scaling, float* gradient) override;
   void update(std::uint32_t group, std::uint64_t version, std::span<const UpdateSpan> rules) override;
 
  private:
   // `pointers`: holds the pointers to which the result refers.
-  [[nodiscard]] GroupGradients gradients_of(std::uint32_t group, std::vector<const void*>& pointers);
-  [[nodiscard]] GroupState state_of(std::uint32_t group, std::uint64_t version);
+  [[nodiscard]] GroupGradients gradients_of(std::uint32_t index, std::vector<const void*>& pointers);
+  [[nodiscard]] GroupState state_of(std::uint32_t index, std::uint64_t version);
 
   Store& store_;
   const bool adds_rounds_;

@@ -81,7 +81,7 @@ UpdateHistory Updates::wait_kept() {
   return *kept_.history;
 }
 
-std::shared_ptr<StateSnapshot> Updates::snapshot_before(std::uint64_t version) {
+std::shared_ptr<StateSnapshot> Updates::snapshot_before(std::uint64_t version) const {
   return version > kept_.version ? kept_.snapshot : nullptr;
 }
 
@@ -124,7 +124,7 @@ void Updates::gradient_committed(std::uint64_t version, std::uint32_t use, std::
   const CommittedGradient gradient{.use = use, .released_after = released_after, .checksum = checksum};
   step.set_gradient(gradient);
   if (options_.adds_rounds) {
-    to_add_.push_back({version, gradient});  // the task counts as open until its gradient is added
+    to_add_.emplace_back(version, gradient);  // the task counts as open until its gradient is added
     changed_.notify_all();
     return;
   }

@@ -144,7 +144,7 @@ class Updates {
   void end_step(std::uint64_t version, PendingStep& step) RP_REQUIRES(mutex_);  // destroys `step`
   [[nodiscard]] UpdateHistory history() const RP_REQUIRES(mutex_);
   // Returns the snapshot that an update to `version` must not change; may be null.
-  [[nodiscard]] std::shared_ptr<StateSnapshot> snapshot_before(std::uint64_t version) RP_REQUIRES(mutex_);
+  [[nodiscard]] std::shared_ptr<StateSnapshot> snapshot_before(std::uint64_t version) const RP_REQUIRES(mutex_);
   // Blocks until the group may be changed. `snapshot`: from snapshot_before().
   void wait_saved(StateSnapshot* snapshot, std::uint32_t group);
 

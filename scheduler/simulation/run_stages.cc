@@ -20,7 +20,7 @@ class StageReader {
 
   [[nodiscard]] double bytes(int boundary) const { return work_.layers.empty() ? 0 : work_.layers[boundary].input; }
   // Returns true if a backward stage reads the boundary again.
-  [[nodiscard]] bool is_kept(int boundary) const { return kept_.count(boundary) > 0; }
+  [[nodiscard]] bool is_kept(int boundary) const { return kept_.contains(boundary); }
 
   // Returns all reads of a stage except the gradient.
   [[nodiscard]] std::vector<StageRead> inputs(const StageWork& stage) const {
