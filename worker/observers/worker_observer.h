@@ -1,10 +1,9 @@
 // worker/observers/worker_observer.h
 // Is notified of what happens in a worker: one method for each event of the life of a task.
 //
-// Each method is named after what has happened, and is called by the thread that did it, which the
-// comments name. The methods do nothing here; an observer overrides those that it needs. They must
-// not wait, and what they throw ends the worker. Waits are not events: WorkerObservers::waits()
-// returns the record to which a thread writes them.
+// Each method is named after what has happened, and is called by the thread that did it. Here the
+// methods do nothing; an observer overrides those that it needs. What they throw ends the worker.
+// Waits are not events: WorkerObservers::waits() returns the record to which a thread writes them.
 #pragma once
 
 #include <cstddef>
@@ -35,40 +34,48 @@ class WorkerObserver {
   WorkerObserver(const WorkerObserver&) = delete;
   WorkerObserver& operator=(const WorkerObserver&) = delete;
 
-  // Called by each thread that copies, before it enqueues a copy, or a piece of one, on the stream.
-  // The thread's next event describes what it has enqueued.
+  // A thread is about to enqueue a copy, or a piece of one, on this stream. The thread's next event
+  // describes the copy. No other thread names the same stream.
   virtual void copy_begun(StreamKind stream) { (void)stream; }
 
-  // Weight uploader. A command was taken from the ring.
+  // Weight uploader.
+
+  // A command was taken from the ring.
   virtual void command_taken(const Command& command) { (void)command; }
-  // This version of the weights of a use is published and will be uploaded, was uploaded in part,
-  // and is completely enqueued for upload to `memory`.
+  // The weights of a use have this version in the store, and are about to be uploaded.
   virtual void weights_published(const Command& command, std::uint32_t use, std::uint64_t version) {
     (void)command, (void)use, (void)version;
   }
+  // The upload of some of their bytes is enqueued.
   virtual void weights_piece_enqueued(const Command& command, std::uint32_t use, std::uint64_t version,
                                       std::uint64_t bytes) {
     (void)command, (void)use, (void)version, (void)bytes;
   }
+  // The upload of all of them, to `memory`, is enqueued.
   virtual void weights_enqueued(const Command& command, std::uint32_t use, std::uint64_t version,
                                 const std::byte* memory) {
     (void)command, (void)use, (void)version, (void)memory;
   }
 
-  // Input uploader. An input is in the store, or is known to be empty; and its upload is enqueued.
-  // `memory` is the device memory of the block's data.
+  // Input uploader.
+
+  // An input is in the store. If it is not empty, it is about to be uploaded.
   virtual void input_published(const Command& command, const TaskInput& input) { (void)command, (void)input; }
+  // Its upload is enqueued. `memory` is the device memory of the block's data.
   virtual void input_enqueued(const Command& command, const TaskInput& input, std::span<const std::byte> memory) {
     (void)command, (void)input, (void)memory;
   }
 
-  // Stage runner. It has nothing to do; it took a task; the inputs of a microbatch of the task are
-  // there.
+  // Stage runner.
+
+  // It has no task.
   virtual void runner_idle() {}
+  // It took a task and waits for what the task needs.
   virtual void task_taken(const Command& command) { (void)command; }
+  // The inputs of a microbatch that it will compute or recompute are there.
   virtual void inputs_arrived(const Command& command, int microbatch) { (void)command, (void)microbatch; }
-  // It begins or ends the computation of a task, and within it that of a microbatch. Called through
-  // task() and microbatch() below.
+  // The computation of a task, and within it those of its microbatches, have begun or ended. Called
+  // through task() and microbatch() below.
   virtual void task_begun(const Command& command) { (void)command; }
   virtual void task_ended() {}
   virtual void microbatch_begun(int microbatch, bool is_recompute) { (void)microbatch, (void)is_recompute; }
@@ -78,15 +85,19 @@ class WorkerObserver {
     (void)command, (void)row, (void)microbatch, (void)block;
   }
 
-  // Gradient downloader. The download of a part of a gradient, or of the rest of it, is enqueued.
+  // Gradient downloader.
+
+  // The download of some bytes of a use's gradient is enqueued.
   virtual void gradient_piece_enqueued(const Command& command, std::uint32_t use, std::uint64_t bytes) {
     (void)command, (void)use, (void)bytes;
   }
+  // The download of all of them is enqueued.
   virtual void gradient_enqueued(const Command& command, std::uint32_t use) { (void)command, (void)use; }
-  // The gradient download stream. All of a task is done. `times` is not empty.
+  // The gradient download stream has done everything for a task that computed these microbatches, of
+  // which there is at least one.
   virtual void task_done(const Command& command, std::span<const MicrobatchTime> times) { (void)command, (void)times; }
 
-  // Lasts as long as a computation, and notifies the observer of its end, also if an exception ends
+  // Lasts as long as a computation and notifies the observer of its end, also if an exception ends
   // it.
   class [[nodiscard]] Computation {
    public:
