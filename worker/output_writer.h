@@ -29,8 +29,7 @@ class OutputWriter {
   // Blocks until the device has free space for the outputs of another microbatch, which is when the
   // outputs of all microbatches except the last kOutputPlaces - 1 are copied.
   [[nodiscard]] WaitResult wait_room(const WaitLimits& limits) const {
-    return num_written_ < kOutputPlaces ? WaitResult::kReached
-                                        : copied_.wait_at_least(num_written_ + 1 - kOutputPlaces, limits);
+    return copied_.wait_at_least(returned_before(num_written_, kOutputPlaces), limits);
   }
 
   // Enqueues the copies of one microbatch's blocks, whose computation is already enqueued on the
