@@ -117,7 +117,7 @@ WaitRecord Coordinator::traced_waits(CoordinatorThread thread) {
 
 void Coordinator::wait_for_flight(int pipeline) {
   MutexLock lock(state_.mutex);
-  while (!state_.has_failed() && state_.flow.slots().num_flights(pipeline) >= kRoundsInFlight) {
+  while (!state_.has_failed() && !may_begin_round(state_.flow.slots().num_flights(pipeline))) {
     state_.sleep(waits_, {.kind = WaitKind::kRoundPlace, .numbers = {pipeline}});
   }
   state_.check_failure();

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/run_order.h"
 #include "coordinator/rounds/commit_check.h"
 #include "coordinator/rounds/task_failure.h"
 
@@ -164,11 +165,10 @@ void RoundFlow::learn_memory(PlanKind kind, const Round& round) {
   if (round.slots.empty()) return;
   Pipeline& pipeline = at(round.traits.pipeline);
   const bool rounds_overlap = !round.traits.has_backward() || pipeline.rounds_overlap;
-  pipeline.activation_budget.learn(
-      kind,
-      memory_of(round, store_.round_table(round), store_.catalogue(), rounds_overlap,
-                plans_.times(round.traits.pipeline)),
-      static_cast<int>(round.slots.front().number % static_cast<std::uint64_t>(store_.num_workers())));
+  pipeline.activation_budget.learn(kind,
+                                   memory_of(round, store_.round_table(round), store_.catalogue(), rounds_overlap,
+                                             plans_.times(round.traits.pipeline)),
+                                   worker_of_slot(round.slots.front().number, store_.num_workers()));
 }
 
 }  // namespace rp

@@ -4,6 +4,7 @@
 
 #include "common/check.h"
 #include "common/run_depth.h"
+#include "common/run_order.h"
 
 namespace rp {
 
@@ -29,17 +30,17 @@ void Dispatcher::dispatch() {
     for (std::size_t i = flight.first_slot; i < flight.end_slot; ++i) {
       Slot& slot = flight.round->slots[i];
       if (slot.number < num_dispatched_) continue;
-      if (outstanding_[slot.number % commands_.size()] > kTasksAhead)
-        return;  // slots are dispatched in order, so later ones wait as well
+      // Slots are dispatched in order, so later ones wait as well.
+      if (!may_send_task(outstanding_[worker_of_slot(slot.number, store_.num_workers())])) return;
       send(*flight.round, slot);
     }
   }
 }
 
 void Dispatcher::send(Round& round, Slot& slot) {
-  const std::size_t worker = slot.number % commands_.size();
+  const int worker = worker_of_slot(slot.number, store_.num_workers());
   const auto num_microbatches = static_cast<std::uint64_t>(round.traits.num_microbatches);
-  slot.worker = static_cast<int>(worker);
+  slot.worker = worker;
   slot.first_event = next_event_[worker];
   next_event_[worker] += num_microbatches;
   ++outstanding_[worker];

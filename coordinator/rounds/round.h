@@ -95,8 +95,8 @@ struct Round {
   bool all_done = false;       // all slots are committed, and no more will be added
 };
 
-// Returns the slots of a round in the order of dispatch, without numbers: forward, fused, backward
-// stages. Backward stages end at `first_trained_layer`.
+// Returns the slots of a round, without numbers, in the order of dispatch, which is that of
+// stages_of().
 [[nodiscard]] std::vector<Slot> slots_of(const Plan& plan, int num_layers, int first_trained_layer);
 
 // Returns the command of a slot, without the fields that are known only at its dispatch.
