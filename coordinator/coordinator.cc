@@ -75,7 +75,7 @@ void Coordinator::set_buffers(int pipeline, const std::map<int, BlockContents>& 
   auto round = std::make_shared<Round>();
   round->traits.pipeline = pipeline;
   round->num_layers = static_cast<int>(store_.catalogue().pipelines()[pipeline].num_layers);
-  round->forward_done = round->all_done = true;
+  round->move_to(RoundState::kDone);
   inputs_.place_table(*round);
   const RoundTable table = store_.round_table(*round);
   for (const auto& [layer, contents] : buffers) inputs_.place(contents, table, BlockKind::kBuffers, layer, 0);
@@ -191,15 +191,16 @@ std::shared_ptr<StepOutcome> Coordinator::accept_step(int pipeline, StepRequest 
 
 void Coordinator::wait_forward(const Round& round) {
   MutexLock lock(state_.mutex);
-  while (!round.forward_done && !state_.has_failed()) state_.sleep(waits_, wait_for_round(WaitKind::kOutputs, round));
-  if (!round.forward_done) state_.check_failure();
+  while (!round.forward_is_done() && !state_.has_failed())
+    state_.sleep(waits_, wait_for_round(WaitKind::kOutputs, round));
+  if (!round.forward_is_done()) state_.check_failure();
   waits_.publish_none();
 }
 
 void Coordinator::wait_all(const Round& round) {
   MutexLock lock(state_.mutex);
-  while (!round.all_done && !state_.has_failed()) state_.sleep(waits_, wait_for_round(WaitKind::kRoundEnd, round));
-  if (!round.all_done) state_.check_failure();
+  while (!round.is_done() && !state_.has_failed()) state_.sleep(waits_, wait_for_round(WaitKind::kRoundEnd, round));
+  if (!round.is_done()) state_.check_failure();
   waits_.publish_none();
 }
 

@@ -7,9 +7,10 @@
 
 namespace rp {
 
-PendingStep::PendingStep(const Catalogue& catalogue, std::uint32_t pipeline, std::span<const std::uint32_t> groups,
-                         bool scales_loss)
-    : catalogue_(catalogue),
+PendingStep::PendingStep(std::uint64_t version, const Catalogue& catalogue, std::uint32_t pipeline,
+                         std::span<const std::uint32_t> groups, bool scales_loss)
+    : version_(version),
+      catalogue_(catalogue),
       first_layer_(catalogue.pipelines()[pipeline].first_layer),
       groups_(groups),
       scales_loss_(scales_loss) {
@@ -19,14 +20,14 @@ PendingStep::PendingStep(const Catalogue& catalogue, std::uint32_t pipeline, std
 bool PendingStep::close(std::uint32_t use) {
   const std::uint32_t group = group_of(use);
   RP_ASSERT(open_[group] > 0);
-  if (--open_[group] > 0 || !is_called_) return false;
+  if (--open_[group] > 0 || !is_called()) return false;
   ready_.insert(group);
   ++num_ready_;
   return true;
 }
 
 void PendingStep::call(std::uint64_t used_version, StepRequest request) {
-  is_called_ = true;
+  move_to(StepState::kCalled);
   used_version_ = used_version;
   request_ = std::move(request);
   for (const auto& [group, open] : open_) {
@@ -52,7 +53,7 @@ bool PendingStep::may_be_skipped() const {
 bool PendingStep::is_barrier() const { return may_be_skipped() || request_.function; }
 
 bool PendingStep::can_update() const {
-  if (!is_called_) return false;
+  if (!is_called()) return false;
   if (groups_.empty()) return true;  // nothing to train
   if (ready_.empty()) return false;
   return !is_barrier() || num_ready_ == groups_.size();

@@ -95,7 +95,8 @@ void Updates::wait_saved(StateSnapshot* snapshot, std::uint32_t group) {
 }
 
 PendingStep& Updates::step_at(std::uint64_t version) {
-  return steps_.try_emplace(version, store_.catalogue(), pipeline_, groups_, loss_scaler_.is_on()).first->second;
+  return steps_.try_emplace(version, version, store_.catalogue(), pipeline_, groups_, loss_scaler_.is_on())
+      .first->second;
 }
 
 std::shared_ptr<StepOutcome> Updates::accept_step(std::uint64_t version, std::uint64_t used_version,
@@ -230,11 +231,12 @@ void Updates::update() {
   PendingStep& step = steps_.begin()->second;
   if (step.is_barrier() && !step.norm_is_known()) {
     finish_norms_of_groups(version, step);
+    step.move_to(StepState::kNormKnown);
     loss_scaler_.publish(version, step.outcome()->skipped);
   }
-  if (groups_.empty()) {
-    end_step(version, step);
-  } else if (step.function()) {
+  if (groups_.empty()) return end_step(version, step);
+  if (!step.is(StepState::kUpdating)) step.move_to(StepState::kUpdating);
+  if (step.function()) {
     update_by_function(version, step);
   } else {
     update_one_group(version, step);
@@ -306,6 +308,7 @@ void Updates::update_by_function(std::uint64_t version, PendingStep& step) {
 
 void Updates::end_step(std::uint64_t version, PendingStep& step) {
   if (!step.norm_is_known()) finish_norm(step);
+  step.move_to(StepState::kApplied);
   if (!step.outcome()->skipped) ++num_applied_;
   version_ = version;
   if (kept_.version == version && kept_.snapshot != nullptr) kept_.history = history();
