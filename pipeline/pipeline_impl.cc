@@ -249,7 +249,7 @@ StepResult Pipeline::Impl::step(const Update& update, const StepOptions& options
 // Reading
 
 std::vector<ParameterState> Pipeline::Impl::parameters(std::uint64_t steps_ago) {
-  runtime_->refuse_on_sim("parameters(), or a model or state that is saved or loaded");
+  runtime_->check_has_weights("parameters(), or a model or state that is saved or loaded");
   Coordinator& coordinator = this->coordinator();
   Store& store = runtime_->store();
   const std::uint64_t version = coordinator.version(number_) - std::min(coordinator.num_steps(number_), steps_ago);
