@@ -19,8 +19,8 @@ struct AcceptedStep {
   std::int64_t tokens = 0;
   std::int64_t trained_tokens = 0;
   std::uint64_t epoch = 0;
-  std::vector<RoundResult> rounds;
-  std::optional<StepResult> result;
+  std::vector<RoundResult> rounds{};
+  std::optional<StepResult> result{};
 };
 
 // Accepts the rounds of a step, which split `batch`, and its update. Does not wait for their results.

@@ -19,7 +19,7 @@ RuntimeSettings settings_of(const std::string& device, bool check_consistency = 
 }
 
 std::unique_ptr<Backend> backend_of(const RuntimeSettings& settings) {
-  return make_backend(settings, {.bytes = kGpuBytes}, 2);
+  return make_backend(settings, {.uuid = "", .bytes = kGpuBytes}, 2);
 }
 
 Model emulated_model() { return models::emulated("preset:qwen3-1.7b", {.sequences = 1, .sequence_length = 128}); }
