@@ -56,7 +56,7 @@ class Backend {
   virtual void load() {}
 
   // Called once in every process, when all pipelines are described, before the functions below. What the pointers
-  // point to must outlive the backend. Throws rp::Error if there is no such device or if it cannot run these models.
+  // point to must outlive the run. Throws rp::Error if there is no such device or if it cannot run these models.
   virtual void set_pipelines(std::vector<PipelineCode> pipelines) = 0;
 
   // These fill in the settings that depend on the device.
