@@ -54,7 +54,7 @@ std::vector<std::unique_ptr<PipelineState>> Coordinator::make_pipelines() {
                        .report_failure = [this](const std::exception_ptr& error) { fail(error); },
                        .waits = RunReport::waits(options_.board, CoordinatorThread::kUpdates, state->number),
                        .trace = &trace_.updates(state->number),
-                       .emulated = options_.emulated_memory});
+                       .make_updater = options_.make_updater});
     pipelines.push_back(std::move(state));
   }
   return pipelines;

@@ -44,7 +44,7 @@ struct CoordinatorOptions {
   // Called by the commit thread for each task, in slot order, with the coordinator's mutex held.
   // Must be short, and must not call back.
   OnCommit on_commit{};
-  std::optional<HostMemoryModel> emulated_memory{};  // updates take this memory's time and touch no weights
+  GroupUpdaterMaker make_updater{};  // empty: steps update the weights in host memory
 };
 
 class Coordinator {

@@ -43,4 +43,7 @@ class EmulatedGroupUpdater : public GroupUpdater {
   const bool adds_rounds_;
 };
 
+// Returns a maker of such updaters, for CoordinatorOptions.
+[[nodiscard]] GroupUpdaterMaker emulated_updaters(const HostMemoryModel& memory);
+
 }  // namespace rp

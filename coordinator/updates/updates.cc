@@ -15,9 +15,7 @@ namespace {
 
 std::unique_ptr<GroupUpdater> make_updater(Store& store, std::span<const std::uint32_t> groups,
                                            const UpdatesOptions& options) {
-  if (options.emulated) {
-    return std::make_unique<EmulatedGroupUpdater>(store.catalogue(), *options.emulated, options.adds_rounds);
-  }
+  if (options.make_updater) return options.make_updater(store.catalogue(), options.adds_rounds);
   return std::make_unique<MemoryGroupUpdater>(store, groups, options.num_threads, options.adds_rounds);
 }
 

@@ -39,7 +39,6 @@
 #include <vector>
 
 #include "common/mutex.h"
-#include "coordinator/updates/emulated_group_updater.h"
 #include "coordinator/updates/group_updater.h"
 #include "coordinator/updates/loss_scaler.h"
 #include "coordinator/updates/pending_step.h"
@@ -60,9 +59,9 @@ struct UpdatesOptions {
   // Called with the exception that the function of a step throws, or with a violation of
   // consistency; the run cannot continue then.
   std::function<void(std::exception_ptr)> report_failure{};
-  WaitRecord waits{};                         // of the updates thread
-  UpdateTrace* trace = nullptr;               // records what the updates thread does; may be nullptr
-  std::optional<HostMemoryModel> emulated{};  // updates only take time, and touch no data
+  WaitRecord waits{};                // of the updates thread
+  UpdateTrace* trace = nullptr;      // records what the updates thread does; may be nullptr
+  GroupUpdaterMaker make_updater{};  // empty: updates the groups in host memory
 };
 
 class Updates {
