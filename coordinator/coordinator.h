@@ -115,9 +115,9 @@ class Coordinator {
   // before.
   [[nodiscard]] std::exception_ptr finish();
 
-  // Reports that the caller's program makes progress that no slot shows. For any thread.
-  void publish_heartbeat() {
-    if (options_.board) FaultBoardEntry(*options_.board).publish_heartbeat();
+  // Reports that a piece of a saved state was written. For any thread.
+  void publish_written() {
+    if (options_.board) FaultBoardEntry(*options_.board).publish_written();
   }
 
   // Ends the workers and drops what is in flight. Nothing may be accepted afterwards. The

@@ -8,15 +8,6 @@ constexpr std::uint64_t kRegionAlignment = 4096;
 
 }  // namespace
 
-const char* phase_name(Phase phase) {
-  switch (phase) {
-    case Phase::kForward: return "forward";
-    case Phase::kFused: return "fused";
-    case Phase::kBackward: return "backward";
-  }
-  return "?";
-}
-
 ControlLayout::ControlLayout(const ControlHeader& header) {
   std::uint64_t end = align_up(sizeof(ControlHeader), kRegionAlignment);
   const auto region = [&end](std::uint64_t bytes) {

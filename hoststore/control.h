@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "common/phase.h"
 #include "hoststore/boundary.h"
 #include "hoststore/memory_use.h"
 #include "hoststore/ring.h"
@@ -31,15 +32,12 @@ inline constexpr std::uint64_t kEndEpoch = 0xffff;
 // The number of the coordinator's arena. Arena w < kMaxWorkers belongs to worker w.
 inline constexpr std::uint32_t kCoordinatorArena = kMaxWorkers;
 
-enum class Phase : std::uint32_t { kForward, kFused, kBackward };
 enum class RoundKind : std::uint16_t { kForwardBackward, kForward };
 enum class RoundMode : std::uint16_t { kTrain, kEvaluate };
 
 // Evaluations are numbered separately, from this number on, so that they do not change the numbers
 // of the rounds that are trained afterwards.
 inline constexpr std::uint64_t kFirstEvaluation = std::uint64_t{1} << 48;
-
-[[nodiscard]] const char* phase_name(Phase phase);
 
 // Sent from the coordinator to a worker to start a task. `slot` contains the epoch.
 struct Command {

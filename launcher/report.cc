@@ -88,8 +88,8 @@ std::string place_text(const Failure& failure) {
       default: return "between two tasks";
     }
   }
-  std::string text = cat("task ", task.slot, ", ", board_phase_name(task.phase), " stage of layers ", task.first_layer,
-                         " to ", task.end_layer - 1);
+  std::string text = cat("task ", task.slot, ", ", task.phase_text(), " stage of layers ", task.first_layer, " to ",
+                         task.end_layer - 1);
   if (task.layer >= 0) text += cat(", layer ", task.layer);
   if (task.microbatch >= 0) text += cat(", microbatch ", task.microbatch);
   return text;

@@ -59,9 +59,7 @@ class TorchBackend : public Backend {
     auto report_layer = [board = seat.board, &heartbeat, &ranges](int layer, int microbatch) mutable {
       ranges.layer(layer);
       heartbeat.publish_quietly(heartbeat.observe() + 1);
-      if (!board) return;
-      board->publish_heartbeat();
-      board->publish_position(layer, microbatch);
+      if (board) board->publish_position(layer, microbatch);
     };
     TorchStageExecutor executor(pipelines_, store.catalogue(), torch_device,
                                 {.num_threads = static_cast<int>(store.header().threads_per_worker),

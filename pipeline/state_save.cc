@@ -73,7 +73,7 @@ void StateSave::Impl::write() {
   for (const StateTensor& tensor : tensors_) {
     const bool is_whole = snapshot_->read_next([&](std::span<const std::byte> bytes) {
       writer.write(tensor.name, bytes.data(), bytes.size());
-      pipeline_.coordinator().publish_heartbeat();
+      pipeline_.coordinator().publish_written();
     });
     if (!is_whole)
       throw Error(ExitCode::kOutputFailed,

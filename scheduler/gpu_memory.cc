@@ -61,9 +61,9 @@ class StageMemories {
  public:
   StageMemories(const Costs& costs, RecomputeGrain recompute) : costs_(costs), recompute_(recompute) {}
 
-  [[nodiscard]] GpuMemory of(LayerRange layers, StageKind kind) const {
-    const bool has_backward = kind != StageKind::kForward;
-    const bool by_layer = kind == StageKind::kBackward && recompute_ == RecomputeGrain::kLayer;
+  [[nodiscard]] GpuMemory of(LayerRange layers, Phase kind) const {
+    const bool has_backward = kind != Phase::kForward;
+    const bool by_layer = kind == Phase::kBackward && recompute_ == RecomputeGrain::kLayer;
     const LayerCost& first = costs_[layers.first];
     const LayerCost& last = costs_[layers.end - 1];
     GpuMemory memory;
@@ -76,7 +76,7 @@ class StageMemories {
       memory.gradients = kGradientBuffers * gradients_.of(layers);
       memory.saved = by_layer ? largest_saved_.of(layers) : saved_.of(layers);
     }
-    if (kind == StageKind::kBackward) memory.inputs += kInputPlaces * last.output_bytes;
+    if (kind == Phase::kBackward) memory.inputs += kInputPlaces * last.output_bytes;
     const std::uint64_t activations = recompute_ == RecomputeGrain::kLayer ? outputs_.of(layers) : last.output_bytes;
     memory.outputs = kOutputPlaces * (has_backward ? first.input_bytes : activations);
     return memory;
@@ -133,28 +133,27 @@ class LimitSearch {
       }
     }
     const GpuMemory budget = budget_of(lengths);
-    StageLimits limits{.forward = ends(StageKind::kForward, budget), .backward = ends(StageKind::kBackward, budget)};
+    StageLimits limits{.forward = ends(Phase::kForward, budget), .backward = ends(Phase::kBackward, budget)};
     limits.least_fused_start = num_body_layers_;
     while (num_body_layers_ - limits.least_fused_start < max_fused_ &&
-           within(stage(limits.least_fused_start - 1, num_body_layers_ + 1, StageKind::kFused), budget)) {
+           within(stage(limits.least_fused_start - 1, num_body_layers_ + 1, Phase::kFused), budget)) {
       --limits.least_fused_start;
     }
     return limits;
   }
 
  private:
-  [[nodiscard]] GpuMemory stage(int first, int end, StageKind kind) const { return stages_.of({first, end}, kind); }
+  [[nodiscard]] GpuMemory stage(int first, int end, Phase kind) const { return stages_.of({first, end}, kind); }
 
   // Returns what any plan needs at most whose stages have no more than these lengths.
   [[nodiscard]] GpuMemory budget_of(const Lengths& lengths) const {
     GpuMemory budget = beside_;
     if (kind_ == PlanKind::kFused)
-      budget = largest(budget, stage(num_body_layers_ - lengths.fused, num_body_layers_ + 1, StageKind::kFused));
+      budget = largest(budget, stage(num_body_layers_ - lengths.fused, num_body_layers_ + 1, Phase::kFused));
     for (int first = 0; first < num_body_layers_; ++first) {
-      budget = largest(budget, stage(first, std::min(first + lengths.forward, num_body_layers_), StageKind::kForward));
+      budget = largest(budget, stage(first, std::min(first + lengths.forward, num_body_layers_), Phase::kForward));
       if (kind_ == PlanKind::kInfer) continue;
-      budget =
-          largest(budget, stage(first, std::min(first + lengths.backward, num_body_layers_), StageKind::kBackward));
+      budget = largest(budget, stage(first, std::min(first + lengths.backward, num_body_layers_), Phase::kBackward));
     }
     return budget;
   }
@@ -165,7 +164,7 @@ class LimitSearch {
 
   // Returns the largest end of a stage within the budget, by the stage's first layer. The last
   // entry (of the head, or after the last layer) has no meaning.
-  [[nodiscard]] std::vector<int> ends(StageKind kind, const GpuMemory& budget) const {
+  [[nodiscard]] std::vector<int> ends(Phase kind, const GpuMemory& budget) const {
     std::vector<int> result;
     for (int first = 0; first < num_body_layers_; ++first) {
       int end = first + 1;
@@ -179,10 +178,9 @@ class LimitSearch {
   [[nodiscard]] Error too_large() const {
     const int head = static_cast<int>(costs_.size()) - 1;
     int worst = head;
-    GpuMemory most = stage(head, head + 1, StageKind::kFused);
+    GpuMemory most = stage(head, head + 1, Phase::kFused);
     for (int layer = 0; layer < num_body_layers_; ++layer) {
-      const GpuMemory memory =
-          stage(layer, layer + 1, kind_ == PlanKind::kInfer ? StageKind::kForward : StageKind::kBackward);
+      const GpuMemory memory = stage(layer, layer + 1, kind_ == PlanKind::kInfer ? Phase::kForward : Phase::kBackward);
       if (memory.total() <= most.total()) continue;
       worst = layer;
       most = memory;
@@ -229,10 +227,10 @@ std::string memory_text(const GpuMemory& memory) {
              ", workspace ", bytes_text(memory.workspace));
 }
 
-GpuMemory stage_memory(const Costs& costs, LayerRange layers, StageKind kind, RecomputeGrain recompute) {
+GpuMemory stage_memory(const Costs& costs, LayerRange layers, Phase kind, RecomputeGrain recompute) {
   GpuMemory memory;
-  const bool has_backward = kind != StageKind::kForward;
-  const bool by_layer = kind == StageKind::kBackward && recompute == RecomputeGrain::kLayer;
+  const bool has_backward = kind != Phase::kForward;
+  const bool by_layer = kind == Phase::kBackward && recompute == RecomputeGrain::kLayer;
   std::uint64_t saved_boundaries = 0;
   for (int i = layers.first; i < layers.end; ++i) {
     const LayerCost& cost = costs[i];
@@ -249,7 +247,7 @@ GpuMemory stage_memory(const Costs& costs, LayerRange layers, StageKind kind, Re
   const LayerCost& first = costs[layers.first];
   const LayerCost& last = costs[layers.end - 1];
   if (!by_layer) memory.inputs += kInputPlaces * first.input_bytes;
-  if (kind == StageKind::kBackward) memory.inputs += kInputPlaces * last.output_bytes;  // the incoming gradient
+  if (kind == Phase::kBackward) memory.inputs += kInputPlaces * last.output_bytes;  // the incoming gradient
   // The outputs of a microbatch. Backward and fused stages: the gradient of the input. Forward
   // stages: the activation at the end, or with recompute by layer the activations of all layers.
   const std::uint64_t activations = recompute == RecomputeGrain::kLayer ? saved_boundaries : last.output_bytes;
@@ -260,7 +258,7 @@ GpuMemory stage_memory(const Costs& costs, LayerRange layers, StageKind kind, Re
 GpuMemory gpu_memory(const Costs& costs, const Plan& plan, RecomputeGrain recompute) {
   GpuMemory memory;
   for (const PlanStage& stage : stages_of(plan, static_cast<int>(costs.size()), /*first_trained_layer=*/0)) {
-    memory = largest(memory, stage_memory(costs, stage.layers, stage.kind, recompute));
+    memory = largest(memory, stage_memory(costs, stage.layers, stage.phase, recompute));
   }
   return memory;
 }
@@ -281,16 +279,16 @@ StageLimits stage_limits(const Costs& costs, double capacity_bytes, RecomputeGra
 
 GpuMemory memory_within(const Costs& costs, const StageLimits& limits, RecomputeGrain recompute, PlanKind kind) {
   GpuMemory memory;
-  const auto add = [&](int first, int end, StageKind of) {
+  const auto add = [&](int first, int end, Phase of) {
     memory = largest(memory, stage_memory(costs, {first, end}, of, recompute));
   };
   const int num_layers = static_cast<int>(costs.size());
   const int num_body_layers = num_layers - (kind == PlanKind::kFused ? 1 : 0);
-  if (kind == PlanKind::kFused) add(limits.least_fused_start, num_layers, StageKind::kFused);
+  if (kind == PlanKind::kFused) add(limits.least_fused_start, num_layers, Phase::kFused);
   for (int first = 0; first < num_body_layers; ++first) {
     const auto at = static_cast<std::size_t>(first);
-    add(first, limits.forward[at], StageKind::kForward);
-    if (kind != PlanKind::kInfer) add(first, limits.backward[at], StageKind::kBackward);
+    add(first, limits.forward[at], Phase::kForward);
+    if (kind != PlanKind::kInfer) add(first, limits.backward[at], Phase::kBackward);
   }
   return memory;
 }

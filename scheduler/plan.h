@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "common/phase.h"
 #include "roundpipe/plan.h"
 
 namespace rp {
@@ -38,9 +39,8 @@ struct Plan {
 };
 
 // A stage of a plan.
-enum class StageKind { kForward, kFused, kBackward };
 struct PlanStage {
-  StageKind kind = StageKind::kForward;
+  Phase phase = Phase::kForward;
   LayerRange layers;
 };
 

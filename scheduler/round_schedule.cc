@@ -23,11 +23,11 @@ StageSums::StageSums(const Workload& workload)
 
 namespace {
 
-TaskKind task_kind(StageKind kind) {
-  switch (kind) {
-    case StageKind::kForward: return TaskKind::kForward;
-    case StageKind::kFused: return TaskKind::kFused;
-    case StageKind::kBackward: break;
+TaskKind task_kind(Phase phase) {
+  switch (phase) {
+    case Phase::kForward: return TaskKind::kForward;
+    case Phase::kFused: return TaskKind::kFused;
+    case Phase::kBackward: break;
   }
   return TaskKind::kBackward;
 }
@@ -39,7 +39,7 @@ std::vector<StageWork> stage_works(const Workload& workload, const Plan& plan) {
   const StageSums sums(workload);
   std::vector<StageWork> stages;
   for (const PlanStage& stage : stages_of(plan, workload.num_layers() + 1, workload.first_trained_layer)) {
-    stages.push_back(sums.stage(task_kind(stage.kind), stage.layers));
+    stages.push_back(sums.stage(task_kind(stage.phase), stage.layers));
   }
   return stages;
 }

@@ -20,21 +20,12 @@ bool is_saved(const Round& round, const LayerRange& stage, int boundary) {
   });
 }
 
-Phase phase_of(StageKind kind) {
-  switch (kind) {
-    case StageKind::kForward: return Phase::kForward;
-    case StageKind::kFused: return Phase::kFused;
-    case StageKind::kBackward: break;
-  }
-  return Phase::kBackward;
-}
-
 }  // namespace
 
 std::vector<Slot> slots_of(const Plan& plan, int num_layers, int first_trained_layer) {
   std::vector<Slot> slots;
   for (const PlanStage& stage : stages_of(plan, num_layers, first_trained_layer)) {
-    slots.push_back({.phase = phase_of(stage.kind), .layers = stage.layers});
+    slots.push_back({.phase = stage.phase, .layers = stage.layers});
   }
   return slots;
 }

@@ -21,11 +21,11 @@ namespace rp {
 namespace {
 
 constexpr std::uint64_t kBoardMagic = 0x31544c5541465052;  // "RPFAULT1"
-constexpr std::uint32_t kBoardVersion = 4;
+constexpr std::uint32_t kBoardVersion = 5;
 
 static_assert(ShmSafe<FaultBoardHeader> && sizeof(FaultBoardHeader) == 32);
 static_assert(ShmSafe<FaultEntryFormat> && sizeof(FaultEntryFormat) <= kFaultEntryBytes);
-static_assert(offsetof(FaultEntryFormat, heartbeat) == 8);
+static_assert(offsetof(FaultEntryFormat, num_written) == 8);
 static_assert(offsetof(FaultEntryFormat, phase) == 32);
 static_assert(offsetof(FaultEntryFormat, claimed) == 52);
 static_assert(offsetof(FaultEntryFormat, kind) == 60);
@@ -39,6 +39,8 @@ static_assert(offsetof(FaultEntryFormat, changed_ns) == 3728);
 static_assert(offsetof(FaultEntryFormat, waits) == 4096);
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
+
+constexpr std::int32_t kNoPhase = -1;
 
 template <std::size_t N>
 void append(char (&to)[N], std::uint32_t& used_bytes, std::string_view text) {
@@ -70,12 +72,6 @@ const char* process_state_name(ProcessState state) {
   return index < kNames.size() ? kNames[index] : "unknown";
 }
 
-const char* board_phase_name(BoardPhase phase) {
-  constexpr std::array kNames = {"forward", "backward", "fused"};
-  const auto index = static_cast<std::size_t>(phase);
-  return index < kNames.size() ? kNames[index] : "no";
-}
-
 void FaultBoardEntry::publish_start(pid_t pid) {
   entry_->pid.store(pid, kRelaxed);
   publish_state(ProcessState::kStarting);
@@ -85,12 +81,12 @@ void FaultBoardEntry::publish_state(ProcessState state) {
   entry_->state.store(static_cast<std::uint32_t>(state), kRelaxed);
 }
 
-void FaultBoardEntry::publish_heartbeat() { entry_->heartbeat.fetch_add(1, kRelaxed); }
+void FaultBoardEntry::publish_written() { entry_->num_written.fetch_add(1, kRelaxed); }
 
 void FaultBoardEntry::publish_task(const BoardTask& task) {
   entry_->epoch.store(task.epoch, kRelaxed);
   entry_->slot.store(task.slot, kRelaxed);
-  entry_->phase.store(static_cast<std::int32_t>(task.phase), kRelaxed);
+  entry_->phase.store(task.phase ? static_cast<std::int32_t>(*task.phase) : kNoPhase, kRelaxed);
   entry_->first_layer.store(task.first_layer, kRelaxed);
   entry_->end_layer.store(task.end_layer, kRelaxed);
   entry_->round.store(task.round, kRelaxed);
@@ -176,15 +172,16 @@ pid_t FaultBoardEntry::pid() const { return entry_->pid.load(kRelaxed); }
 
 ProcessState FaultBoardEntry::state() const { return static_cast<ProcessState>(entry_->state.load(kRelaxed)); }
 
-std::uint64_t FaultBoardEntry::heartbeat() const { return entry_->heartbeat.load(kRelaxed); }
+std::uint64_t FaultBoardEntry::num_written() const { return entry_->num_written.load(kRelaxed); }
 
 BoardTask FaultBoardEntry::task() const {
+  const std::int32_t phase = entry_->phase.load(kRelaxed);
   return BoardTask{
       .epoch = entry_->epoch.load(kRelaxed),
       .slot = entry_->slot.load(kRelaxed),
       .round = entry_->round.load(kRelaxed),
       .step = entry_->step.load(kRelaxed),
-      .phase = static_cast<BoardPhase>(entry_->phase.load(kRelaxed)),
+      .phase = phase == kNoPhase ? std::nullopt : std::optional(static_cast<Phase>(phase)),
       .first_layer = entry_->first_layer.load(kRelaxed),
       .end_layer = entry_->end_layer.load(kRelaxed),
       .layer = entry_->layer.load(kRelaxed),
@@ -223,7 +220,7 @@ void FaultBoardEntry::clear() {
   entry_->ready.store(0, kRelaxed);
   entry_->claimed.store(0, kRelaxed);
   entry_->pid.store(0, kRelaxed);
-  entry_->heartbeat.store(0, kRelaxed);
+  entry_->num_written.store(0, kRelaxed);
   publish_state(ProcessState::kNotStarted);
   publish_no_task();
   publish_progress(BoardProgress{});

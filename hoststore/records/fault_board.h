@@ -19,6 +19,7 @@
 #include <string>
 #include <string_view>
 
+#include "common/phase.h"
 #include "common/shm_safe.h"
 #include "common/system/fd.h"
 #include "hoststore/records/wait_record.h"
@@ -35,9 +36,6 @@ enum class ProcessState : std::uint32_t {
 };
 [[nodiscard]] const char* process_state_name(ProcessState state);
 
-enum class BoardPhase : std::int32_t { kNone = -1, kForward = 0, kBackward = 1, kFused = 2 };
-[[nodiscard]] const char* board_phase_name(BoardPhase phase);
-
 enum class FaultKind : std::uint32_t {
   kNone = 0,
   kSignal = 1,     // code: the signal's number
@@ -46,18 +44,21 @@ enum class FaultKind : std::uint32_t {
   kAssertion = 4,  // a failed RP_ASSERT; the process aborts
 };
 
-// The task that a process works on. -1: does not apply.
+// The task that a process works on. -1, or no phase: does not apply.
 struct BoardTask {
   std::int64_t epoch = -1;
   std::int64_t slot = -1;
   std::int64_t round = -1;
   std::int64_t step = -1;
-  BoardPhase phase = BoardPhase::kNone;
+  std::optional<Phase> phase = std::nullopt;
   std::int32_t first_layer = -1;
   std::int32_t end_layer = -1;  // one past the last
   std::int32_t layer = -1;
   std::int32_t microbatch = -1;
   std::int32_t num_microbatches = -1;
+
+  [[nodiscard]] const char* phase_text() const { return phase ? phase_name(*phase) : "no"; }
+  bool operator==(const BoardTask&) const = default;
 };
 
 // The progress of the coordinator: how many slots were accepted from its caller, dispatched to
@@ -108,7 +109,7 @@ struct FaultEntryFormat {
   using ShmFormat = void;
   std::atomic<std::int32_t> pid;
   std::atomic<std::uint32_t> state;
-  std::atomic<std::uint64_t> heartbeat;
+  std::atomic<std::uint64_t> num_written;
   std::atomic<std::int64_t> epoch;
   std::atomic<std::int64_t> slot;
   std::atomic<std::int32_t> phase;
@@ -152,8 +153,8 @@ class FaultBoardEntry {
   // other access depends on their order.
   void publish_start(pid_t pid);
   void publish_state(ProcessState state);
-  // Reports progress: a layer begins, or a piece of a saved state was written.
-  void publish_heartbeat();
+  // Counts a piece of a saved state that was written.
+  void publish_written();
   void publish_task(const BoardTask& task);
   void publish_position(std::int32_t layer, std::int32_t microbatch);
   void publish_no_task();
@@ -188,7 +189,8 @@ class FaultBoardEntry {
   // For readers.
   [[nodiscard]] pid_t pid() const;
   [[nodiscard]] ProcessState state() const;
-  [[nodiscard]] std::uint64_t heartbeat() const;
+  // Returns how many pieces of saved states were written.
+  [[nodiscard]] std::uint64_t num_written() const;
   // While the process runs, the fields may belong to two successive tasks. They are exact once it
   // is dead.
   [[nodiscard]] BoardTask task() const;

@@ -65,7 +65,7 @@ std::string duration_text(std::int64_t ns) {
 }
 
 std::string task_text(const BoardTask& task) {
-  std::string text = cat("slot ", task.slot, ", ", board_phase_name(task.phase), " of layers ", task.first_layer, "-",
+  std::string text = cat("slot ", task.slot, ", ", task.phase_text(), " of layers ", task.first_layer, "-",
                          std::int64_t{task.end_layer} - 1, ", ", round_text(task.round), " of step ", task.step);
   if (task.microbatch >= 0) text += cat(", microbatch ", task.microbatch, " of ", task.num_microbatches);
   if (task.layer >= 0) text += cat(", layer ", task.layer);
@@ -168,7 +168,7 @@ ProcessSnapshot snapshot_of(const std::string& name, int board_index, pid_t pid,
   ProcessSnapshot snapshot{.name = name, .is_worker = board_index > 0, .pid = pid, .status = status};
   if (!status) snapshot.kernel_state = process_stat(pid).state;
   snapshot.state = entry.state();
-  snapshot.heartbeat = entry.heartbeat();
+  snapshot.num_written = entry.num_written();
   snapshot.task = entry.task();
   snapshot.progress = entry.progress();
   for (int thread = 0; thread < kMaxBoardWaits; ++thread) {
@@ -181,7 +181,8 @@ ProcessSnapshot snapshot_of(const std::string& name, int board_index, pid_t pid,
 bool has_progressed(const std::vector<ProcessSnapshot>& before, const std::vector<ProcessSnapshot>& now) {
   if (before.size() != now.size()) return true;
   for (std::size_t i = 0; i < now.size(); ++i) {
-    if (before[i].heartbeat != now[i].heartbeat || before[i].progress.committed != now[i].progress.committed)
+    if (before[i].task != now[i].task || before[i].num_written != now[i].num_written ||
+        before[i].progress.committed != now[i].progress.committed)
       return true;
   }
   return false;

@@ -19,20 +19,15 @@ TEST(FaultBoard, WhatOneMappingWritesAnotherReads) {
   ASSERT_EQ(reader.num_entries(), 3);
   FaultBoardEntry entry = writer.entry(2);
   entry.publish_start(4711);
-  entry.publish_task({.epoch = 1,
-                      .slot = 12,
-                      .phase = BoardPhase::kFused,
-                      .first_layer = 3,
-                      .end_layer = 5,
-                      .layer = 3,
-                      .microbatch = 0});
+  entry.publish_task(
+      {.epoch = 1, .slot = 12, .phase = Phase::kFused, .first_layer = 3, .end_layer = 5, .layer = 3, .microbatch = 0});
   entry.publish_position(4, 7);
-  entry.publish_heartbeat();
+  entry.publish_written();
   EXPECT_EQ(reader.entry(2).pid(), 4711);
   EXPECT_EQ(reader.entry(2).state(), ProcessState::kStarting);
-  EXPECT_EQ(reader.entry(2).heartbeat(), 1U);
+  EXPECT_EQ(reader.entry(2).num_written(), 1U);
   EXPECT_EQ(reader.entry(2).task().slot, 12);
-  EXPECT_EQ(reader.entry(2).task().phase, BoardPhase::kFused);
+  EXPECT_EQ(reader.entry(2).task().phase, Phase::kFused);
   EXPECT_EQ(reader.entry(2).task().layer, 4);
   EXPECT_EQ(reader.entry(2).task().microbatch, 7);
   EXPECT_EQ(reader.entry(1).pid(), 0);

@@ -11,13 +11,8 @@ namespace {
 Failure crash() {
   Failure failure{.process = "worker 3", .pid = 4711, .status = SIGSEGV};
   failure.state = ProcessState::kBusy;
-  failure.task = {.epoch = 0,
-                  .slot = 12,
-                  .phase = BoardPhase::kBackward,
-                  .first_layer = 3,
-                  .end_layer = 6,
-                  .layer = 4,
-                  .microbatch = 7};
+  failure.task = {
+      .epoch = 0, .slot = 12, .phase = Phase::kBackward, .first_layer = 3, .end_layer = 6, .layer = 4, .microbatch = 7};
   return failure;
 }
 

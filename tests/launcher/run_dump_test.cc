@@ -35,7 +35,7 @@ std::vector<ProcessSnapshot> stuck_run() {
   first.task = {.slot = 58,
                 .round = 7,
                 .step = 4,
-                .phase = BoardPhase::kBackward,
+                .phase = Phase::kBackward,
                 .first_layer = 2,
                 .end_layer = 4,
                 .microbatch = -1,
@@ -48,7 +48,7 @@ std::vector<ProcessSnapshot> stuck_run() {
   second.task = {.slot = 57,
                  .round = 7,
                  .step = 4,
-                 .phase = BoardPhase::kFused,
+                 .phase = Phase::kFused,
                  .first_layer = 4,
                  .end_layer = 8,
                  .layer = 5,
@@ -166,7 +166,7 @@ TEST(RunDump, ProgressIsALayerThatBeganOrASlotThatWasCommitted) {
   const std::vector<ProcessSnapshot> before = stuck_run();
   EXPECT_FALSE(has_progressed(before, before));
   std::vector<ProcessSnapshot> now = before;
-  ++now[2].heartbeat;
+  ++now[2].task.layer;
   EXPECT_TRUE(has_progressed(before, now));
   now = before;
   ++now[0].progress.committed;

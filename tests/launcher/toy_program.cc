@@ -212,7 +212,7 @@ class Toy {
   void crash_in_task() {
     entry().publish_task({.epoch = 0,
                           .slot = 12,
-                          .phase = rp::BoardPhase::kFused,
+                          .phase = rp::Phase::kFused,
                           .first_layer = 3,
                           .end_layer = 5,
                           .layer = 4,

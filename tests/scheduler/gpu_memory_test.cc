@@ -38,34 +38,34 @@ std::vector<LayerCost> random_layers(std::mt19937_64& random) {
 
 TEST(GpuMemory, AForwardStageHoldsWeightsAndBoundariesOnly) {
   const std::vector<LayerCost> costs = {layer_of(100), layer_of(200), layer_of(400)};
-  const GpuMemory memory = stage_memory(costs, {0, 2}, StageKind::kForward, RecomputeGrain::kStage);
+  const GpuMemory memory = stage_memory(costs, {0, 2}, Phase::kForward, RecomputeGrain::kStage);
   EXPECT_EQ(memory, (GpuMemory{.weights = 600, .inputs = 20, .outputs = 40, .workspace = 7}));
   EXPECT_EQ(memory.total(), 667U);
 }
 
 TEST(GpuMemory, AForwardStageGivesAllItsBoundariesWhereEachLayerRecomputes) {
   const std::vector<LayerCost> costs = {layer_of(100), layer_of(200), layer_of(400)};
-  EXPECT_EQ(stage_memory(costs, {0, 2}, StageKind::kForward, RecomputeGrain::kLayer).outputs, 80U);
+  EXPECT_EQ(stage_memory(costs, {0, 2}, Phase::kForward, RecomputeGrain::kLayer).outputs, 80U);
 }
 
 TEST(GpuMemory, ABackwardStageHoldsGradientsAndWhatItsForwardSaved) {
   const std::vector<LayerCost> costs = {layer_of(100), layer_of(200), layer_of(400)};
-  EXPECT_EQ(stage_memory(costs, {0, 2}, StageKind::kBackward, RecomputeGrain::kStage), (GpuMemory{.weights = 600,
-                                                                                                  .accumulators = 600,
-                                                                                                  .gradients = 600,
-                                                                                                  .inputs = 60,
-                                                                                                  .outputs = 20,
-                                                                                                  .saved = 200,
-                                                                                                  .workspace = 9}));
-  EXPECT_EQ(stage_memory(costs, {0, 2}, StageKind::kBackward, RecomputeGrain::kLayer), (GpuMemory{.weights = 600,
-                                                                                                  .accumulators = 600,
-                                                                                                  .gradients = 600,
-                                                                                                  .inputs = 80,
-                                                                                                  .outputs = 20,
-                                                                                                  .saved = 100,
-                                                                                                  .workspace = 9}))
+  EXPECT_EQ(stage_memory(costs, {0, 2}, Phase::kBackward, RecomputeGrain::kStage), (GpuMemory{.weights = 600,
+                                                                                              .accumulators = 600,
+                                                                                              .gradients = 600,
+                                                                                              .inputs = 60,
+                                                                                              .outputs = 20,
+                                                                                              .saved = 200,
+                                                                                              .workspace = 9}));
+  EXPECT_EQ(stage_memory(costs, {0, 2}, Phase::kBackward, RecomputeGrain::kLayer), (GpuMemory{.weights = 600,
+                                                                                              .accumulators = 600,
+                                                                                              .gradients = 600,
+                                                                                              .inputs = 80,
+                                                                                              .outputs = 20,
+                                                                                              .saved = 100,
+                                                                                              .workspace = 9}))
       << "layer by layer: every layer's input, and one layer's activations";
-  EXPECT_EQ(stage_memory(costs, {1, 3}, StageKind::kFused, RecomputeGrain::kLayer).saved, 200U)
+  EXPECT_EQ(stage_memory(costs, {1, 3}, Phase::kFused, RecomputeGrain::kLayer).saved, 200U)
       << "a fused stage recomputes nothing";
 }
 
@@ -136,7 +136,7 @@ TEST(StageLimits, AreOfRoundsWithoutAFusedStageToo) {
   };
   EXPECT_EQ(of(PlanKind::kTrain, 1e6).forward.front(), 6) << "the head, too";
   EXPECT_EQ(of(PlanKind::kTrain, 1e6).backward.front(), 6);
-  const GpuMemory single = stage_memory(costs, {0, 1}, StageKind::kForward, RecomputeGrain::kStage);
+  const GpuMemory single = stage_memory(costs, {0, 1}, Phase::kForward, RecomputeGrain::kStage);
   const auto least = static_cast<double>(single.total());
   EXPECT_EQ(of(PlanKind::kInfer, least).forward, (std::vector<int>{1, 2, 3, 4, 5, 6, 7}));
   EXPECT_EQ(of(PlanKind::kInfer, least + 400).forward.front(), 3) << "weights of two stages and nothing else";
@@ -154,7 +154,7 @@ TEST(StageLimits, AreOfRoundsWithoutAFusedStageToo) {
 TEST(StageLimits, TheyGrowWithTheMemory) {
   const std::vector<LayerCost> costs(12, layer_of(100));
   const auto least =
-      static_cast<double>(stage_memory(costs, {11, 12}, StageKind::kFused, RecomputeGrain::kStage).total() + 60);
+      static_cast<double>(stage_memory(costs, {11, 12}, Phase::kFused, RecomputeGrain::kStage).total() + 60);
   const StageLimits small = stage_limits(costs, least, RecomputeGrain::kStage, 2),
                     large = stage_limits(costs, 100 * least, RecomputeGrain::kStage, 2);
   EXPECT_EQ(small.backward.front(), 1);
@@ -172,14 +172,14 @@ TEST(StageLimits, AreWiderByLayerAndTheSameWhereOnlyStagesOfOneLayerFit) {
   for (int run = 0; run < 100; ++run) {
     const std::vector<LayerCost> costs = random_layers(random);
     for (int layer = 0; layer + 1 < static_cast<int>(costs.size()); ++layer) {
-      EXPECT_EQ(stage_memory(costs, {layer, layer + 1}, StageKind::kBackward, RecomputeGrain::kStage),
-                stage_memory(costs, {layer, layer + 1}, StageKind::kBackward, RecomputeGrain::kLayer));
+      EXPECT_EQ(stage_memory(costs, {layer, layer + 1}, Phase::kBackward, RecomputeGrain::kStage),
+                stage_memory(costs, {layer, layer + 1}, Phase::kBackward, RecomputeGrain::kLayer));
     }
   }
   std::vector<LayerCost> costs(12, layer_of(100));
   for (LayerCost& cost : costs) cost.saved_bytes = 10'000;
   const auto capacity =
-      3.0 * static_cast<double>(stage_memory(costs, {0, 1}, StageKind::kBackward, RecomputeGrain::kStage).total());
+      3.0 * static_cast<double>(stage_memory(costs, {0, 1}, Phase::kBackward, RecomputeGrain::kStage).total());
   const StageLimits by_stage = stage_limits(costs, capacity, RecomputeGrain::kStage, 0),
                     by_layer = stage_limits(costs, capacity, RecomputeGrain::kLayer, 0);
   EXPECT_EQ(by_stage.backward.front(), 3);

@@ -133,15 +133,16 @@ TEST(Plan, EveryMistakeIsNamedWithItsLayer) {
 TEST(Plan, StagesComeInTheOrderOfSlotsWithoutBackwardBelowTheFirstTrainedLayer) {
   const Plan plan = parse_plan("forward 0-1 2 | fused 3-4 | backward 2 0-1", 5);
   const auto stages = [&plan](int first_trained_layer) {
-    std::vector<std::pair<StageKind, LayerRange>> found;
-    for (const PlanStage& stage : stages_of(plan, 5, first_trained_layer)) found.emplace_back(stage.kind, stage.layers);
+    std::vector<std::pair<Phase, LayerRange>> found;
+    for (const PlanStage& stage : stages_of(plan, 5, first_trained_layer))
+      found.emplace_back(stage.phase, stage.layers);
     return found;
   };
-  std::vector<std::pair<StageKind, LayerRange>> expected = {{StageKind::kForward, {0, 2}},
-                                                            {StageKind::kForward, {2, 3}},
-                                                            {StageKind::kFused, {3, 5}},
-                                                            {StageKind::kBackward, {2, 3}},
-                                                            {StageKind::kBackward, {0, 2}}};
+  std::vector<std::pair<Phase, LayerRange>> expected = {{Phase::kForward, {0, 2}},
+                                                        {Phase::kForward, {2, 3}},
+                                                        {Phase::kFused, {3, 5}},
+                                                        {Phase::kBackward, {2, 3}},
+                                                        {Phase::kBackward, {0, 2}}};
   EXPECT_EQ(stages(0), expected);
   expected.back().second = {1, 2};
   EXPECT_EQ(stages(1), expected);

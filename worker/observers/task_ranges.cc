@@ -4,22 +4,9 @@
 
 namespace rp {
 
-namespace {
-
-const char* name_of(Phase phase) {
-  switch (phase) {
-    case Phase::kForward: return "forward";
-    case Phase::kFused: return "fused";
-    case Phase::kBackward: return "backward";
-  }
-  return "?";
-}
-
-}  // namespace
-
 void TaskRanges::task_begun(const Command& command) {
   if (profiler_ == nullptr) return;
-  push(cat(name_of(command.phase), " of layers ", command.first_layer, "-", command.end_layer - 1, ", pipeline ",
+  push(cat(phase_name(command.phase), " of layers ", command.first_layer, "-", command.end_layer - 1, ", pipeline ",
            command.pipeline, ", round ", command.round, ", step ", command.step));
 }
 

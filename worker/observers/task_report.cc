@@ -2,26 +2,13 @@
 
 namespace rp {
 
-namespace {
-
-BoardPhase board_phase(Phase phase) {
-  switch (phase) {
-    case Phase::kForward: return BoardPhase::kForward;
-    case Phase::kFused: return BoardPhase::kFused;
-    case Phase::kBackward: return BoardPhase::kBackward;
-  }
-  return BoardPhase::kNone;
-}
-
-}  // namespace
-
 void TaskReport::publish(const Command& command, int microbatch) {
   board_.publish_state(ProcessState::kBusy);
   board_.publish_task({.epoch = static_cast<std::int64_t>(epoch_of(command.slot)),
                        .slot = static_cast<std::int64_t>(number_of(command.slot)),
                        .round = static_cast<std::int64_t>(command.round),
                        .step = static_cast<std::int64_t>(command.step),
-                       .phase = board_phase(command.phase),
+                       .phase = command.phase,
                        .first_layer = command.first_layer,
                        .end_layer = command.end_layer,
                        .layer = -1,
