@@ -119,13 +119,6 @@ class GpuBackend : public TorchBackend {
     return bytes_of(settings_.gpu_memory.value_or("")).value_or(gpu_.bytes);
   }
 
-  void GpuBackend::load() { (void)load_device_plugin(*settings_.device); }
-
-  void GpuBackend::complete(PlanSettings& settings) const {
-    settings.fits_device = true;
-    if (settings.limits.max_stage_bytes == 0) settings.limits.max_stage_bytes = UINT64_MAX;  // memory is measured
-  }
-
   void load() override { (void)load_device_plugin(*settings_.device); }
 
   void complete(PlanSettings& settings) const override {
