@@ -70,7 +70,7 @@ void RoundFlow::launch(const std::shared_ptr<Round>& round, std::size_t first_sl
   Updates& updates = at(round->traits.pipeline).updates;
   for (std::size_t i = first_slot; i < end_slot; ++i) {
     for_trained_uses(*round, round->slots[i].layers,
-                     [&](std::uint32_t use) { updates.task_accepted(round->next_version, use); });
+                     [&](UseId use) { updates.task_accepted(round->next_version, use); });
   }
   dispatcher_.append(round, first_slot, end_slot);
   dispatcher_.dispatch();
@@ -96,7 +96,7 @@ template <typename Do>
 void RoundFlow::for_trained_uses(const Round& round, const LayerRange& layers, Do&& action) {
   const Catalogue& catalogue = store_.catalogue();
   for (int layer = layers.end; layer-- > layers.first;) {
-    for (const std::uint32_t use : catalogue.uses_of(round.first_layer + layer)) {
+    for (const UseId use : catalogue.uses_of(round.first_layer + layer)) {
       if (catalogue.weight_groups()[catalogue.uses()[use].group].is_trained != 0) action(use);
     }
   }
@@ -138,7 +138,7 @@ void RoundFlow::commit_losses(Round& round) {
 
 void RoundFlow::commit_gradients(const Round& round, const Slot& slot) {
   Updates& updates = at(round.traits.pipeline).updates;
-  for_trained_uses(round, slot.layers, [&](std::uint32_t use) {
+  for_trained_uses(round, slot.layers, [&](UseId use) {
     if (slot.phase == Phase::kForward) {
       updates.task_committed(round.next_version, use);
     } else {

@@ -291,7 +291,7 @@ std::vector<StateTensor> Pipeline::Impl::state_tensors(const std::vector<BufferS
   for (std::size_t i = 0; i < now.size(); ++i) {
     const ParameterState& parameter = now[i];
     if (!parameter.master.defined()) continue;  // frozen
-    const std::uint32_t group = runtime_->store().catalogue().uses()[records[i]->use].group;
+    const GroupId group = runtime_->store().catalogue().uses()[records[i]->use].group;
     const auto add = [&](const char* what, const at::Tensor& value) {
       if (value.defined()) tensors.push_back({cat(parameter.name, what), value, group});
     };

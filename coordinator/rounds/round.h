@@ -89,7 +89,7 @@ struct Round {
   // replace.
   std::map<BlockRow, BlockOfRound> origins;
   // By weight group, from the round's first committed task that used it; --check-consistency only.
-  std::map<std::uint32_t, WeightsSeen> weights_seen;
+  std::map<GroupId, WeightsSeen> weights_seen;
   std::vector<double> losses;  // sums over the microbatches
   bool forward_done = false;   // outputs and losses are final
   bool all_done = false;       // all slots are committed, and no more will be added

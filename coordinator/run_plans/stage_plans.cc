@@ -35,7 +35,7 @@ int max_fused_layers(const PlanSettings& settings, int num_layers) {
 
 std::uint64_t bytes_of(const Catalogue& catalogue, int layer) {
   std::uint64_t bytes = 0;
-  for (const std::uint32_t use : catalogue.uses_of(layer))
+  for (const UseId use : catalogue.uses_of(layer))
     bytes += catalogue.weight_groups()[catalogue.uses()[use].group].bytes();
   return bytes;
 }

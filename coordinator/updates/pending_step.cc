@@ -7,17 +7,17 @@
 
 namespace rp {
 
-PendingStep::PendingStep(const Catalogue& catalogue, std::uint32_t pipeline, std::span<const std::uint32_t> groups,
+PendingStep::PendingStep(const Catalogue& catalogue, std::uint32_t pipeline, std::span<const GroupId> groups,
                          bool scales_loss)
     : catalogue_(catalogue),
       first_layer_(catalogue.pipelines()[pipeline].first_layer),
       groups_(groups),
       scales_loss_(scales_loss) {
-  for (const std::uint32_t group : groups) open_[group] = 0;
+  for (const GroupId group : groups) open_[group] = 0;
 }
 
-bool PendingStep::close(std::uint32_t use) {
-  const std::uint32_t group = group_of(use);
+bool PendingStep::close(UseId use) {
+  const GroupId group = group_of(use);
   RP_ASSERT(open_[group] > 0);
   if (--open_[group] > 0 || !is_called_) return false;
   ready_.insert(group);
@@ -35,10 +35,10 @@ void PendingStep::call(std::uint64_t used_version, StepRequest request) {
   num_ready_ = static_cast<std::uint32_t>(ready_.size());
 }
 
-std::vector<CommittedGradient> PendingStep::gradients_of(std::uint32_t group) const {
+std::vector<CommittedGradient> PendingStep::gradients_of(GroupId group) const {
   std::vector<CommittedGradient> gradients;
   for (const UseRecord& use : catalogue_.uses_of_group(group)) {
-    const auto index = static_cast<std::uint32_t>(&use - catalogue_.uses().data());
+    const UseId index(&use - catalogue_.uses().data());
     const auto found = gradients_.find(index);
     gradients.push_back(found == gradients_.end() ? CommittedGradient{.use = index} : found->second);
   }
@@ -58,8 +58,8 @@ bool PendingStep::can_update() const {
   return !is_barrier() || num_ready_ == groups_.size();
 }
 
-std::uint32_t PendingStep::take_ready() {
-  const std::uint32_t group = *ready_.begin();
+GroupId PendingStep::take_ready() {
+  const GroupId group = *ready_.begin();
   ready_.erase(ready_.begin());
   return group;
 }
@@ -93,7 +93,7 @@ UpdateStep PendingStep::scaling() const {
   return step;
 }
 
-std::vector<UpdateSpan> PendingStep::rules_of(std::uint32_t group, std::uint64_t number) const {
+std::vector<UpdateSpan> PendingStep::rules_of(GroupId group, std::uint64_t number) const {
   std::vector<UpdateSpan> rules;
   if (outcome_->skipped) return rules;
   const UpdateStep scaled = scaling();

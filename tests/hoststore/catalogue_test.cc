@@ -79,7 +79,7 @@ TEST(Catalogue, PutsAllUntiedParametersOfALayerIntoOneGroup) {
 
 TEST(Catalogue, GivesATiedParameterOneGroupWithAGradientPerUse) {
   const Catalogue catalogue = Catalogue::lay_out(model(DType::kBFloat16), 2, true);
-  const std::uint32_t table = catalogue.uses()[catalogue.uses_of(0)[0]].group;
+  const GroupId table = catalogue.uses()[catalogue.uses_of(0)[0]].group;
   ASSERT_EQ(catalogue.weight_groups()[table].num_uses, 2U);
   const auto uses = catalogue.uses_of_group(table);
   EXPECT_EQ(uses[0].layer, 0U);  // in layer order
@@ -169,7 +169,7 @@ TEST(Catalogue, NumbersTheLayersOfAllPipelinesThrough) {
   ASSERT_EQ(catalogue.pipelines().size(), 2U);
   EXPECT_STREQ(catalogue.pipelines()[1].name.data(), "student");
   EXPECT_EQ(catalogue.pipelines()[1].first_layer, 4U);
-  EXPECT_EQ(catalogue.pipelines()[1].first_group, 3U);
+  EXPECT_EQ(catalogue.pipelines()[1].first_group, GroupId(3));
   EXPECT_EQ(catalogue.num_layers(), 8);
   EXPECT_EQ(catalogue.layer(5).pipeline, 1U);
   for (const WeightGroupRecord& group : catalogue.weight_groups()) EXPECT_EQ(group.num_copies, group.pipeline + 1);

@@ -96,9 +96,9 @@ void ConsistencyCheck::command(const Command& command) {
   next_slot_ = command.slot + 1;
 }
 
-void ConsistencyCheck::before_weights(const Command& command, std::uint32_t use, std::uint64_t version) const {
+void ConsistencyCheck::before_weights(const Command& command, UseId use, std::uint64_t version) const {
   if (!is_on_) return;
-  const std::uint32_t group = store_.catalogue().uses()[use].group;
+  const GroupId group = store_.catalogue().uses()[use].group;
   const std::uint64_t copy = version % store_.catalogue().weight_groups()[group].num_copies;
   const WeightStamp::Contents stamp = store_.stamp(group, copy).observe();
   if (has_version(stamp, version)) return;
@@ -108,7 +108,7 @@ void ConsistencyCheck::before_weights(const Command& command, std::uint32_t use,
                          copy, " holds ", stamp_text(stamp)));
 }
 
-void ConsistencyCheck::after_weights(Stream& stream, const Command& command, std::uint32_t use, std::uint64_t version,
+void ConsistencyCheck::after_weights(Stream& stream, const Command& command, UseId use, std::uint64_t version,
                                      const std::byte* memory) {
   if (!is_on_) return;
   const std::uint64_t bytes = store_.catalogue().weight_groups()[store_.catalogue().uses()[use].group].bytes();
@@ -116,9 +116,8 @@ void ConsistencyCheck::after_weights(Stream& stream, const Command& command, std
             [this, command, use, version](std::uint64_t found) { compare_weights(command, use, version, found); });
 }
 
-void ConsistencyCheck::compare_weights(const Command& command, std::uint32_t use, std::uint64_t version,
-                                       std::uint64_t found) {
-  const std::uint32_t group = store_.catalogue().uses()[use].group;
+void ConsistencyCheck::compare_weights(const Command& command, UseId use, std::uint64_t version, std::uint64_t found) {
+  const GroupId group = store_.catalogue().uses()[use].group;
   const std::uint64_t copy = version % store_.catalogue().weight_groups()[group].num_copies;
   const WeightStamp::Contents stamp = store_.stamp(group, copy).observe();
   if (!has_version(stamp, version)) {

@@ -37,9 +37,8 @@ class ConsistencyCheck {
   // use of the task. The first verifies that the working copy has the version, and throws rp::Error
   // if not. The second verifies that `memory` gets the copy's bytes, and that the copy still has
   // the version then.
-  void before_weights(const Command& command, std::uint32_t use, std::uint64_t version) const;
-  void after_weights(Stream& stream, const Command& command, std::uint32_t use, std::uint64_t version,
-                     const std::byte* memory);
+  void before_weights(const Command& command, UseId use, std::uint64_t version) const;
+  void after_weights(Stream& stream, const Command& command, UseId use, std::uint64_t version, const std::byte* memory);
 
   // A block that the task reads: its place in the table of the round that made it.
   struct Input {
@@ -59,7 +58,7 @@ class ConsistencyCheck {
 
   void read_back(Stream& stream, std::vector<std::byte>& piece, std::span<const std::byte> head,
                  std::span<const std::byte> memory, std::function<void(std::uint64_t)> judge);
-  void compare_weights(const Command& command, std::uint32_t use, std::uint64_t version, std::uint64_t found);
+  void compare_weights(const Command& command, UseId use, std::uint64_t version, std::uint64_t found);
   [[nodiscard]] std::string place_text(const Command& command) const;
   [[nodiscard]] std::string input_text(const Command& command, const Input& input) const;
 

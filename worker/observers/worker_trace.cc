@@ -129,7 +129,7 @@ void WorkerTrace::weights(CopyTrace::Copy* copy, const Command& command, const U
                           std::uint64_t bytes) {
   if (copy == nullptr) return;
   TraceRecord record = use_of(TraceKind::kUploadWeights, command, use);
-  record.numbers = {number(bytes), number(version), use.group};
+  record.numbers = {number(bytes), number(version), use.group.value()};
   tracks_->weights.end(*copy, record);
 }
 
@@ -145,7 +145,7 @@ void WorkerTrace::input(CopyTrace::Copy* copy, const Command& command, BlockRow 
 void WorkerTrace::gradient(CopyTrace::Copy* copy, const Command& command, const UseRecord& use, std::uint64_t bytes) {
   if (copy == nullptr) return;
   TraceRecord record = use_of(TraceKind::kDownloadGradient, command, use);
-  record.numbers = {number(bytes), use.group};
+  record.numbers = {number(bytes), use.group.value()};
   tracks_->gradients().end(*copy, record);
 }
 

@@ -22,7 +22,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       const int pipeline = static_cast<int>(i);
       (void)std::string(catalogue.pipelines()[i].name.data());
       (void)catalogue.first_trained_layer(pipeline);
-      for (const std::uint32_t group : catalogue.trained_groups(pipeline)) (void)catalogue.uses_of_group(group).size();
+      for (const rp::GroupId group : catalogue.trained_groups(pipeline)) (void)catalogue.uses_of_group(group).size();
     }
   });
 }

@@ -1,0 +1,17 @@
+// hoststore/ids.h
+// Defines the types of the numbers by which processes refer to things in the host store.
+#pragma once
+
+#include <cstdint>
+
+#include "common/strong_number.h"
+
+namespace rp {
+
+// Numbers a weight group: its index in Catalogue::weight_groups().
+using GroupId = StrongNumber<struct GroupIdTag, std::uint32_t>;
+
+// Numbers a use of a weight group by a layer: its index in Catalogue::uses().
+using UseId = StrongNumber<struct UseIdTag, std::uint32_t>;
+
+}  // namespace rp
