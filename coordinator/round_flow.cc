@@ -96,7 +96,7 @@ template <typename Do>
 void RoundFlow::for_trained_uses(const Round& round, const LayerRange& layers, Do&& action) {
   const Catalogue& catalogue = store_.catalogue();
   for (int layer = layers.end; layer-- > layers.first;) {
-    for (const UseId use : catalogue.uses_of(round.first_layer + layer)) {
+    for (const UseId use : catalogue.uses_of(round.catalogue_layer(layer))) {
       if (catalogue.weight_groups()[catalogue.uses()[use].group].is_trained != 0) action(use);
     }
   }

@@ -83,9 +83,7 @@ class CatalogueCheck {
     if (!all(catalogue_.weight_groups(), [this](const WeightGroupRecord& r) { return is_good(r); })) return false;
     if (!all(catalogue_.uses(), [this](const UseRecord& r) { return is_good(r); })) return false;
     if (!all(catalogue_.tensors(), [this](const TensorRecord& r) { return is_good(r); })) return false;
-    for (int layer = 0; layer < catalogue_.num_layers(); ++layer) {
-      if (!is_good(catalogue_.layer(layer))) return false;
-    }
+    if (!all(catalogue_.layers(), [this](const LayerRecord& r) { return is_good(r); })) return false;
     const auto by_group = [](const UseRecord& a, const UseRecord& b) {
       return std::pair(a.group, a.layer) < std::pair(b.group, b.layer);
     };
@@ -102,7 +100,7 @@ class CatalogueCheck {
   }
 
   [[nodiscard]] bool is_good(const PipelineRecord& record) const {
-    return ends(record.name) && fits(record.first_layer, record.num_layers, num_layers_) &&
+    return ends(record.name) && fits(record.first_layer.value(), record.num_layers, num_layers_) &&
            fits(record.first_group.value(), record.num_groups, catalogue_.weight_groups().size());
   }
   [[nodiscard]] bool is_good(const LayerRecord& record) const {
@@ -123,7 +121,7 @@ class CatalogueCheck {
            is_place(record.moment2_offset, record.num_elements * 4, state);
   }
   [[nodiscard]] bool is_good(const UseRecord& record) const {
-    if (record.group.value() >= catalogue_.weight_groups().size() || record.layer >= num_layers_) return false;
+    if (record.group.value() >= catalogue_.weight_groups().size() || record.layer.value() >= num_layers_) return false;
     const WeightGroupRecord& group = catalogue_.weight_groups()[record.group];
     if (group.is_trained != 0 && record.gradient_offset == kNoOffset) return false;
     return is_place(record.gradient_offset, group.bytes(), catalogue_.gradient_bytes()) &&
@@ -153,7 +151,7 @@ class CatalogueBuilder {
     PipelineRecord record{};
     copy_name(record.name, pipeline.name);
     record.seed = pipeline.seed;
-    record.first_layer = static_cast<std::uint32_t>(layers.size());
+    record.first_layer = CatalogueLayer(layers.size());
     record.num_layers = static_cast<std::uint32_t>(pipeline.layers.size());
     record.first_group = GroupId(weight_groups.size());
     num_copies_ = pipeline.num_copies;
@@ -178,13 +176,13 @@ class CatalogueBuilder {
   }
 
   std::vector<PipelineRecord> pipelines;
-  std::vector<LayerRecord> layers;
+  IndexedVector<CatalogueLayer, LayerRecord> layers;
   IndexedVector<GroupId, WeightGroupRecord> weight_groups;
   IndexedVector<UseId, UseRecord> uses;
   std::vector<TensorRecord> tensors;
 
  private:
-  using GroupInLayer = std::pair<GroupId, std::uint32_t>;
+  using GroupInLayer = std::pair<GroupId, CatalogueLayer>;
 
   void add_layer(const LayerRequest& layer) {
     LayerRecord record{};
@@ -195,13 +193,11 @@ class CatalogueBuilder {
     record.num_buffers = layer.num_buffers;
     record.pipeline = static_cast<std::uint32_t>(pipelines.size());
     own_weight_groups_.clear();
-    for (const ParameterRequest& parameter : layer.parameters) {
-      add_parameter(parameter, static_cast<std::uint32_t>(layers.size()));
-    }
+    for (const ParameterRequest& parameter : layer.parameters) add_parameter(parameter, CatalogueLayer(layers.size()));
     layers.push_back(record);
   }
 
-  void add_parameter(const ParameterRequest& parameter, std::uint32_t layer) {
+  void add_parameter(const ParameterRequest& parameter, CatalogueLayer layer) {
     // The untied parameters of a layer form two weight groups per dtype: one of the trained
     // parameters and one of the frozen ones.
     auto& known = parameter.tied_group >= 0 ? tied_weight_groups_ : own_weight_groups_;
@@ -352,7 +348,7 @@ Catalogue Catalogue::from_bytes(std::span<const std::byte> bytes) {
   return result;
 }
 
-std::span<const TensorRecord> Catalogue::tensors_of(int layer) const {
+std::span<const TensorRecord> Catalogue::tensors_of(CatalogueLayer layer) const {
   const LayerRecord& record = layers_[layer];
   return std::span(tensors_).subspan(record.first_tensor, record.num_tensors);
 }
@@ -362,7 +358,7 @@ std::span<const UseRecord> Catalogue::uses_of_group(GroupId group) const {
   return {uses_.data() + record.first_use.value(), record.num_uses};
 }
 
-bool Catalogue::is_trained(int layer) const {
+bool Catalogue::is_trained(CatalogueLayer layer) const {
   const auto& uses = uses_of(layer);
   return std::any_of(uses.begin(), uses.end(),
                      [this](UseId use) { return weight_groups_[uses_[use].group].is_trained != 0; });
@@ -386,8 +382,7 @@ std::vector<GroupId> Catalogue::trained_groups(int pipeline) const {
 int Catalogue::first_trained_layer(int pipeline) const {
   const PipelineRecord& record = pipelines_[pipeline];
   int layer = 0;
-  while (layer < static_cast<int>(record.num_layers) && !is_trained(static_cast<int>(record.first_layer) + layer))
-    ++layer;
+  while (layer < static_cast<int>(record.num_layers) && !is_trained(record.catalogue_layer(layer))) ++layer;
   return layer;
 }
 

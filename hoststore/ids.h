@@ -14,4 +14,8 @@ using GroupId = StrongNumber<struct GroupIdTag, std::uint32_t>;
 // Numbers a use of a weight group by a layer: its index in Catalogue::uses().
 using UseId = StrongNumber<struct UseIdTag, std::uint32_t>;
 
+// Numbers a layer in the catalogue, which counts the layers of all pipelines in one numbering. The number of a layer
+// within its pipeline is a plain int.
+using CatalogueLayer = StrongNumber<struct CatalogueLayerTag, std::uint32_t>;
+
 }  // namespace rp

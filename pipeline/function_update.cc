@@ -17,7 +17,7 @@ FunctionUpdate::FunctionUpdate(Store& store, int pipeline)
   const Catalogue& catalogue = store.catalogue();
   const PipelineRecord& record = catalogue.pipelines()[pipeline];
   for (int layer = 0; layer < static_cast<int>(record.num_layers); ++layer) {
-    for (const TensorRecord& tensor : catalogue.tensors_of(static_cast<int>(record.first_layer) + layer)) {
+    for (const TensorRecord& tensor : catalogue.tensors_of(record.catalogue_layer(layer))) {
       if (!is_first_use(catalogue, tensor) || group_of(catalogue.uses()[tensor.use].group).is_trained == 0) continue;
       leaves_.push_back({.record = &tensor, .gradient = {}});
       at::Tensor leaf = master_view(store, tensor, 0);

@@ -258,7 +258,7 @@ std::vector<ParameterState> Pipeline::Impl::parameters(std::uint64_t steps_ago) 
     const UseRecord& use = store.catalogue().uses()[tensor->use];
     const WeightGroupRecord& group = store.catalogue().weight_groups()[use.group];
     ParameterState parameter;
-    parameter.layer = static_cast<int>(use.layer - record().first_layer);
+    parameter.layer = record().layer_of(use.layer);
     parameter.parameter = tensor->name.data();
     parameter.name = cat(parameter.layer, ".", parameter.parameter);
     parameter.working = parameter_view(store, *tensor, version % group.num_copies);
@@ -276,7 +276,7 @@ std::vector<const TensorRecord*> Pipeline::Impl::parameter_records() const {
   const Catalogue& catalogue = runtime_->store().catalogue();
   std::vector<const TensorRecord*> records;
   for (int layer = 0; layer < model_.num_layers(); ++layer) {
-    for (const TensorRecord& tensor : catalogue.tensors_of(static_cast<int>(record().first_layer) + layer)) {
+    for (const TensorRecord& tensor : catalogue.tensors_of(record().catalogue_layer(layer))) {
       if (is_first_use(catalogue, tensor)) records.push_back(&tensor);
     }
   }

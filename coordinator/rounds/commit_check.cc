@@ -35,7 +35,7 @@ void check_weights_seen(Store& store, Round& round, const Slot& slot) {
   std::set<GroupId> missing;  // weight groups of the slot; a tied group is uploaded for one of its uses only
   std::set<GroupId> found;
   for (int layer = slot.layers.first; layer < slot.layers.end; ++layer) {
-    for (const UseId use : catalogue.uses_of(round.first_layer + layer)) {
+    for (const UseId use : catalogue.uses_of(round.catalogue_layer(layer))) {
       const GroupId group = catalogue.uses()[use].group;
       const WeightsSeen& seen = table.weights_seen(use, slot.phase != Phase::kForward);
       (seen.checksum == 0 ? missing : found).insert(group);

@@ -72,7 +72,7 @@ struct Round {
   std::uint64_t next_version = 0;  // of the weights that the round's step makes
   std::uint64_t attempt = 0;       // of rounds with gradients
   Plan plan;
-  int first_layer = 0;  // the catalogue's number of layer 0
+  CatalogueLayer first_layer{};
   int num_layers = 0;
   int first_trained_layer = 0;  // no gradient is computed below this layer
   int num_input_imports = 0;
@@ -93,6 +93,8 @@ struct Round {
   std::vector<double> losses;  // sums over the microbatches
   bool forward_done = false;   // outputs and losses are final
   bool all_done = false;       // all slots are committed, and no more will be added
+
+  [[nodiscard]] CatalogueLayer catalogue_layer(int layer) const { return first_layer + layer; }
 };
 
 // Returns the slots of a round in the order of dispatch, without numbers: forward, fused, backward

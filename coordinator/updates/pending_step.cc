@@ -9,10 +9,7 @@ namespace rp {
 
 PendingStep::PendingStep(const Catalogue& catalogue, std::uint32_t pipeline, std::span<const GroupId> groups,
                          bool scales_loss)
-    : catalogue_(catalogue),
-      first_layer_(catalogue.pipelines()[pipeline].first_layer),
-      groups_(groups),
-      scales_loss_(scales_loss) {
+    : catalogue_(catalogue), pipeline_(catalogue.pipelines()[pipeline]), groups_(groups), scales_loss_(scales_loss) {
   for (const GroupId group : groups) open_[group] = 0;
 }
 
@@ -69,8 +66,7 @@ void PendingStep::finish_norm(double loss_scale) {
   for (const auto& [group, sum] : square_sums_) {
     total += sum;
     if (std::isfinite(sum)) continue;
-    const std::uint32_t layer = catalogue_.uses()[catalogue_.weight_groups()[group].first_use].layer;
-    const int number = static_cast<int>(layer - first_layer_);
+    const int number = pipeline_.layer_of(catalogue_.uses()[catalogue_.weight_groups()[group].first_use].layer);
     std::vector<int>& layers = outcome_->nonfinite_layers;
     if (layers.empty() || layers.back() != number) layers.push_back(number);
   }

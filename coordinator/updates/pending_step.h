@@ -88,7 +88,7 @@ class PendingStep {
   [[nodiscard]] bool may_be_skipped() const;
 
   const Catalogue& catalogue_;
-  const std::uint32_t first_layer_;  // the catalogue's number of layer 0
+  const PipelineRecord& pipeline_;
   const std::span<const GroupId> groups_;
   const bool scales_loss_;
   bool is_called_ = false;

@@ -28,8 +28,8 @@ class UpdateTrace {
   // `since` and ends now.
   void group(TraceKind kind, std::uint64_t version, GroupId group, std::int64_t since) {
     if (!track_.is_on()) return;
-    const std::uint32_t layer = catalogue_.uses()[catalogue_.weight_groups()[group].first_use].layer;
-    const auto number = static_cast<std::int32_t>(layer - catalogue_.pipelines()[pipeline_].first_layer);
+    const CatalogueLayer layer = catalogue_.uses()[catalogue_.weight_groups()[group].first_use].layer;
+    const std::int32_t number = catalogue_.pipelines()[pipeline_].layer_of(layer);
     add(kind, version, {.group = group.value(), .first_layer = number, .end_layer = number + 1}, since);
   }
   // Records the update of all groups at once by the user's function.

@@ -132,7 +132,7 @@ struct ReferenceState {
 };
 
 GroupId group_of_use(const Catalogue& catalogue, int layer, std::size_t index) {
-  return catalogue.uses()[catalogue.uses_of(layer)[index]].group;
+  return catalogue.uses()[catalogue.uses_of(CatalogueLayer(layer))[index]].group;
 }
 
 double run_round(const ToyConfig& config, const Catalogue& catalogue, const IndexedVector<GroupId, Vector>& weights,
@@ -156,7 +156,7 @@ double run_round(const ToyConfig& config, const Catalogue& catalogue, const Inde
       loss += static_cast<double>(x.back()[i]) * static_cast<double>(gradient[i]);
     total += loss;
     for (int layer = config.num_layers; layer-- > 0;) {
-      const auto& uses = catalogue.uses_of(layer);
+      const auto& uses = catalogue.uses_of(CatalogueLayer(layer));
       const UseId w_use = uses[is_tied(config, layer) && layer > 0 ? 1 : 0];
       float* u_sum = is_tied(config, layer) ? accumulators[uses[layer > 0 ? 0 : 1]].data() : nullptr;
       gradient = backward(x[layer], weights[w_group(layer)], gradient, accumulators[w_use].data(), u_sum, m == 0);
@@ -245,7 +245,7 @@ void ToyExecutor::begin(const StageTask& task) {
   layers_.assign(static_cast<std::size_t>(config_.num_layers), {});
   for (const UseMemory& memory : task.uses) {
     const UseRecord& use = catalogue_.uses()[memory.use];
-    LayerMemory& layer = layers_[use.layer];
+    LayerMemory& layer = layers_[use.layer.value()];
     const bool is_u = catalogue_.weight_groups()[use.group].num_uses > 1;
     (is_u ? layer.tied : layer.weight) = memory.weights;
     (is_u ? layer.tied_sum : layer.weight_sum) = memory.accumulator;
