@@ -27,7 +27,7 @@ inline constexpr std::uint32_t kCompletionRing = 16;
 inline constexpr std::uint32_t kFreeRing = 4096;
 
 // Every worker ends when the epoch word has this value.
-inline constexpr std::uint64_t kEndEpoch = 0xffff;
+inline constexpr Epoch kEndEpoch(0xffff);
 
 // The number of the coordinator's arena. Arena w < kMaxWorkers belongs to worker w.
 inline constexpr std::uint32_t kCoordinatorArena = kMaxWorkers;
@@ -121,7 +121,7 @@ static_assert(ShmSafe<Completion>);
 // more.
 struct FreeRecord {
   using ShmFormat = void;
-  std::uint64_t epoch = 0;   // records of another epoch are ignored
+  Epoch epoch{};             // records of another epoch are ignored
   std::uint64_t offset = 0;  // in the worker's arena
 };
 static_assert(ShmSafe<FreeRecord>);

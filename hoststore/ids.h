@@ -18,4 +18,7 @@ using UseId = StrongNumber<struct UseIdTag, std::uint32_t>;
 // within its pipeline is a plain int.
 using CatalogueLayer = StrongNumber<struct CatalogueLayerTag, std::uint32_t>;
 
+// Numbers an epoch, which ends when the coordinator discards work in progress and starts again.
+using Epoch = StrongNumber<struct EpochTag, std::uint64_t>;
+
 }  // namespace rp

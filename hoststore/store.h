@@ -104,6 +104,7 @@ class Store {
 
   // Words. control.h names their writers.
   [[nodiscard]] SequenceWord& epoch() { return *at<SequenceWord>(layout_.epoch, 0); }
+  [[nodiscard]] Epoch current_epoch() { return Epoch(epoch().observe()); }
   [[nodiscard]] SequenceWord& failed() { return *at<SequenceWord>(layout_.failed, 0); }
   [[nodiscard]] SequenceWord& published(GroupId group) { return *at<SequenceWord>(layout_.published, group.value()); }
   [[nodiscard]] SequenceWord& gradient_released(UseId use) {

@@ -217,7 +217,7 @@ TEST_F(BrokenCoordinator, FreesAnActivationWhenItsReaderIsNotCommitted) {
   worker_->push(forward());
   wait_for_completion(0);
   const BlockPlace freed = table().place(BlockKind::kActivation, 1, 0);
-  ASSERT_TRUE(store().free_writer(0).try_push({.epoch = 0, .offset = freed.offset}));
+  ASSERT_TRUE(store().free_writer(0).try_push({.epoch = Epoch(0), .offset = freed.offset}));
   // Another round of this worker reuses the memory.
   ArenaView& arena = store().arena(kCoordinatorArena);
   RoundTable other = RoundTable::create(arena.data(kBlockOffset, RoundTable::bytes(table().shape())), table().shape());
@@ -271,9 +271,9 @@ TEST_F(BrokenCoordinator, LetsATaskReadWhatAnEarlierEpochMade) {
   store().epoch().publish(1);
   serve();
   table().place(BlockKind::kActivation, 1, 0).arena = 1;
-  table().place(BlockKind::kActivation, 1, 0).slot = in_epoch(0, 0);
+  table().place(BlockKind::kActivation, 1, 0).slot = in_epoch(Epoch(0), 0);
   Command command = fused();
-  command.slot = in_epoch(1, 1);
+  command.slot = in_epoch(Epoch(1), 1);
   expect_violation(ProtocolRule::kEpoch, {"slot 1 of epoch 1", "was written in epoch 0"}, {command});
 }
 

@@ -85,7 +85,7 @@ std::string ConsistencyCheck::place_text(const Command& command) const {
 
 void ConsistencyCheck::command(const Command& command) {
   if (!is_on_) return;
-  const std::uint64_t epoch = store_.epoch().observe();
+  const Epoch epoch = store_.current_epoch();
   if (epoch != kEndEpoch && epoch_of(command.slot) != epoch) {
     throw violation_of(ProtocolRule::kEpoch, cat(place_text(command), ": a command came in epoch ", epoch));
   }

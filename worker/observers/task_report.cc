@@ -18,7 +18,7 @@ BoardPhase board_phase(Phase phase) {
 void TaskReport::task(const Command& command, int microbatch) {
   if (!board_) return;
   board_->publish_state(ProcessState::kBusy);
-  board_->publish_task({.epoch = static_cast<std::int64_t>(epoch_of(command.slot)),
+  board_->publish_task({.epoch = static_cast<std::int64_t>(epoch_of(command.slot).value()),
                         .slot = static_cast<std::int64_t>(number_of(command.slot)),
                         .round = static_cast<std::int64_t>(command.round),
                         .step = static_cast<std::int64_t>(command.step),
