@@ -154,7 +154,9 @@ class EmptyExecutor : public StageExecutor {
 void report(const char* name, std::vector<std::int64_t> samples_ns) {
   std::sort(samples_ns.begin(), samples_ns.end());
   const auto at = [&samples_ns](double part) {
-    return static_cast<double>(samples_ns[part * static_cast<double>(samples_ns.size() - 1)]) * 1e-3;
+    return static_cast<double>(
+               samples_ns[static_cast<std::size_t>(part * static_cast<double>(samples_ns.size() - 1))]) *
+           1e-3;
   };
   std::printf("%-18s median %7.1f us   p99 %7.1f us   (%zu samples)\n", name, at(0.5), at(0.99), samples_ns.size());
 }

@@ -28,6 +28,7 @@
 #include "common/program_main.h"
 #include "common/text.h"
 #include "coordinator/schedule_report.h"
+#include "coordinator/updates/emulated_group_updater.h"
 #include "device/emulated_device.h"
 #include "roundpipe/error.h"
 #include "scheduler/round_schedule.h"
@@ -167,7 +168,7 @@ MeasuredSteps measure(const Workload& workload, const Plan& plan, bool asynchron
                                     .plan = {.by_hand = plan}};
     Coordinator coordinator(*store, {.pipelines = {pipeline},
                                      .on_commit = [&report](const CommittedTask& task) { report.add(task); },
-                                     .emulated_memory = HostMemoryModel{}});
+                                     .make_updater = emulated_updaters({})});
     train(coordinator, workload, options.num_warm_up + options.num_steps, asynchronous);
   }
   for (const pid_t child : children) waitpid(child, nullptr, 0);

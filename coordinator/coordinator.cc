@@ -33,7 +33,7 @@ Coordinator::Coordinator(Store& store, CoordinatorOptions options)
       pipelines_(make_pipelines()),
       state_(store, inputs_, pipelines_, options_.board, options_.on_commit),
       commit_(store, state_, trace_, traced_waits(CoordinatorThread::kCommit), options_.on_hang,
-              [this](std::exception_ptr error) { fail(std::move(error)); }) {}
+              [this](const std::exception_ptr& error) { fail(error); }) {}
 
 std::vector<std::unique_ptr<PipelineState>> Coordinator::make_pipelines() {
   const Catalogue& catalogue = store_.catalogue();
@@ -51,10 +51,10 @@ std::vector<std::unique_ptr<PipelineState>> Coordinator::make_pipelines() {
         UpdatesOptions{.num_threads = state->is_trained ? options_.optimizer_threads : 1,
                        .adds_rounds = settings.adds_rounds,
                        .loss_scaling = settings.loss_scaling,
-                       .report_failure = [this](std::exception_ptr error) { fail(std::move(error)); },
+                       .report_failure = [this](const std::exception_ptr& error) { fail(error); },
                        .waits = RunReport::waits(options_.board, CoordinatorThread::kUpdates, state->number),
                        .trace = &trace_.updates(state->number),
-                       .emulated = options_.emulated_memory});
+                       .make_updater = options_.make_updater});
     pipelines.push_back(std::move(state));
   }
   return pipelines;
@@ -75,7 +75,7 @@ void Coordinator::set_buffers(int pipeline, const std::map<int, BlockContents>& 
   auto round = std::make_shared<Round>();
   round->traits.pipeline = pipeline;
   round->num_layers = static_cast<int>(store_.catalogue().pipelines()[pipeline].num_layers);
-  round->forward_done = round->all_done = true;
+  round->move_to(RoundState::kDone);
   inputs_.place_table(*round);
   const RoundTable table = store_.round_table(*round);
   for (const auto& [layer, contents] : buffers) inputs_.place(contents, table, BlockKind::kBuffers, layer, 0);
@@ -99,7 +99,7 @@ void Coordinator::restart_at(int pipeline, std::uint64_t steps, std::uint64_t ro
   state.updates->restart_at(next, history);
 }
 
-void Coordinator::fail(std::exception_ptr error) {
+void Coordinator::fail(const std::exception_ptr& error) {
   {
     MutexLock lock(state_.mutex);
     state_.fail(error);
@@ -117,7 +117,7 @@ WaitRecord Coordinator::traced_waits(CoordinatorThread thread) {
 
 void Coordinator::wait_for_flight(int pipeline) {
   MutexLock lock(state_.mutex);
-  while (!state_.has_failed() && state_.flow.slots().num_flights(pipeline) >= kRoundsInFlight) {
+  while (!state_.has_failed() && !may_begin_round(state_.flow.slots().num_flights(pipeline))) {
     state_.sleep(waits_, {.kind = WaitKind::kRoundPlace, .numbers = {pipeline}});
   }
   state_.check_failure();
@@ -191,15 +191,16 @@ std::shared_ptr<StepOutcome> Coordinator::accept_step(int pipeline, StepRequest 
 
 void Coordinator::wait_forward(const Round& round) {
   MutexLock lock(state_.mutex);
-  while (!round.forward_done && !state_.has_failed()) state_.sleep(waits_, wait_for_round(WaitKind::kOutputs, round));
-  if (!round.forward_done) state_.check_failure();
+  while (!round.forward_is_done() && !state_.has_failed())
+    state_.sleep(waits_, wait_for_round(WaitKind::kOutputs, round));
+  if (!round.forward_is_done()) state_.check_failure();
   waits_.publish_none();
 }
 
 void Coordinator::wait_all(const Round& round) {
   MutexLock lock(state_.mutex);
-  while (!round.all_done && !state_.has_failed()) state_.sleep(waits_, wait_for_round(WaitKind::kRoundEnd, round));
-  if (!round.all_done) state_.check_failure();
+  while (!round.is_done() && !state_.has_failed()) state_.sleep(waits_, wait_for_round(WaitKind::kRoundEnd, round));
+  if (!round.is_done()) state_.check_failure();
   waits_.publish_none();
 }
 

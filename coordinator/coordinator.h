@@ -44,7 +44,7 @@ struct CoordinatorOptions {
   // Called by the commit thread for each task, in slot order, with the coordinator's mutex held.
   // Must be short, and must not call back.
   OnCommit on_commit{};
-  std::optional<HostMemoryModel> emulated_memory{};  // updates take this memory's time and touch no weights
+  GroupUpdaterMaker make_updater{};  // empty: steps update the weights in host memory
 };
 
 class Coordinator {
@@ -126,7 +126,7 @@ class Coordinator {
 
   // Ends the run with a failure: every wait, present or later, throws `error`. The first call
   // counts. For any thread.
-  void fail(std::exception_ptr error);
+  void fail(const std::exception_ptr& error);
 
   [[nodiscard]] std::uint64_t num_steps(int pipeline) const { return at(pipeline).num_steps; }
   // Returns the number of training rounds up to the last step.

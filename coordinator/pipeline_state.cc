@@ -15,7 +15,6 @@ std::shared_ptr<Round> PipelineState::next_round(const RoundTraits& traits, cons
   round->version = used_version(newest);
   round->next_version = version() + 1;
   round->attempt = num_attempts;
-  round->graph_is_open = traits.keeps_graph;
   return round;
 }
 

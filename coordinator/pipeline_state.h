@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 
+#include "common/run_order.h"
 #include "coordinator/rounds/round.h"
 #include "coordinator/run_plans/stage_plans.h"
 #include "coordinator/updates/updates.h"
@@ -44,8 +45,7 @@ struct PipelineState {
   [[nodiscard]] std::uint64_t version() const { return num_steps + version_offset; }
   // Returns the version of the weights that the next round computes with.
   [[nodiscard]] std::uint64_t used_version(bool newest) const {
-    const std::uint64_t staleness = newest ? 1 : 2;
-    return (num_steps + 1 >= staleness ? num_steps + 1 - staleness : 0) + version_offset;
+    return steps_in_weights(num_steps, /*asynchronous=*/!newest) + version_offset;
   }
 
   // Returns the pipeline's next round, without plan, slots and inputs. REQUIRES: count() is called

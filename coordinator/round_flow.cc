@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/run_order.h"
 #include "coordinator/rounds/commit_check.h"
 #include "coordinator/rounds/task_failure.h"
 
@@ -56,12 +57,13 @@ void RoundFlow::accept(const std::shared_ptr<Round>& round, const RoundInputs& i
   blocks_.add_readers(*round);
   for (const BlockOfRound& old : old_buffers) blocks_.release(old);
   const bool is_whole = round->traits.kind == RoundKind::kForwardBackward;
+  round->move_to(round->traits.keeps_graph ? RoundState::kForwardOfGraph : RoundState::kForward);
   launch(round, 0, is_whole ? round->slots.size() : first_backward_slot(*round));
 }
 
 void RoundFlow::accept_backward(const std::shared_ptr<Round>& round, std::uint64_t attempt) {
-  RP_ASSERT(round->graph_is_open);
-  round->graph_is_open = false;
+  RP_ASSERT(round->graph_is_open());
+  round->move_to(round->is(RoundState::kGraphOpen) ? RoundState::kBackward : RoundState::kForward);
   round->attempt = attempt;
   launch(round, first_backward_slot(*round), round->slots.size());
 }
@@ -79,8 +81,8 @@ void RoundFlow::launch(const std::shared_ptr<Round>& round, std::size_t first_sl
 }
 
 void RoundFlow::drop_graph(const std::shared_ptr<Round>& round) {
-  if (!round->graph_is_open) return;
-  round->graph_is_open = false;
+  if (!round->graph_is_open()) return;
+  if (round->is(RoundState::kForwardOfGraph)) round->move_to(RoundState::kForward);
   std::vector<Command> dropped;
   while (!round->slots.empty() && round->slots.back().phase == Phase::kBackward) {
     dropped.push_back(command_of(*round, round->slots.back()));
@@ -89,7 +91,7 @@ void RoundFlow::drop_graph(const std::shared_ptr<Round>& round) {
   blocks_.drop(round, dropped);
   // No task will compute the gradient that was kept for the caller.
   if (round->traits.input_gradient) blocks_.release({round, {BlockKind::kGradient, 0}});
-  end_if_done(*round);
+  if (round->num_committed == round->slots.size()) end(*round);
 }
 
 template <typename Do>
@@ -118,11 +120,15 @@ std::exception_ptr RoundFlow::commit(const Completion& completion) {
   if (on_commit_) on_commit_({.round = round, .slot = slot, .completion = completion});
   if (slot.layers.end == round.num_layers && slot.phase != Phase::kBackward) {
     if (round.traits.gives_loss()) commit_losses(round);
-    round.forward_done = true;
+    if (round.graph_is_open()) {
+      round.move_to(RoundState::kGraphOpen);
+    } else if (round.num_committed < round.slots.size()) {
+      round.move_to(RoundState::kBackward);
+    }
   }
   blocks_.commit(next.round, command_of(round, slot));
   commit_gradients(round, slot);
-  end_if_done(round);
+  if (!round.graph_is_open() && round.num_committed == round.slots.size()) end(round);
   dispatcher_.dispatch();
   report_.slots(dispatcher_);
   return nullptr;
@@ -149,10 +155,8 @@ void RoundFlow::commit_gradients(const Round& round, const Slot& slot) {
   });
 }
 
-// A round is done when its last slot is committed and no backward pass can follow.
-void RoundFlow::end_if_done(Round& round) {
-  if (round.graph_is_open || round.num_committed < round.slots.size()) return;
-  round.all_done = true;
+void RoundFlow::end(Round& round) {
+  round.move_to(RoundState::kDone);
   const bool went_back = !round.slots.empty() && round.slots.back().phase == Phase::kBackward;
   const PlanKind kind = round.traits.plan_kind(went_back);
   plans_.learn(round.traits.pipeline, kind, store_.round_table(round));
@@ -164,11 +168,10 @@ void RoundFlow::learn_memory(PlanKind kind, const Round& round) {
   if (round.slots.empty()) return;
   Pipeline& pipeline = at(round.traits.pipeline);
   const bool rounds_overlap = !round.traits.has_backward() || pipeline.rounds_overlap;
-  pipeline.activation_budget.learn(
-      kind,
-      memory_of(round, store_.round_table(round), store_.catalogue(), rounds_overlap,
-                plans_.times(round.traits.pipeline)),
-      static_cast<int>(round.slots.front().number % static_cast<std::uint64_t>(store_.num_workers())));
+  pipeline.activation_budget.learn(kind,
+                                   memory_of(round, store_.round_table(round), store_.catalogue(), rounds_overlap,
+                                             plans_.times(round.traits.pipeline)),
+                                   worker_of_slot(round.slots.front().number, store_.num_workers()));
 }
 
 }  // namespace rp

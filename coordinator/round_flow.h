@@ -94,7 +94,8 @@ class RoundFlow {
   void for_trained_uses(const Round& round, const LayerRange& layers, Do&& action);
   void commit_losses(Round& round);
   void commit_gradients(const Round& round, const Slot& slot);
-  void end_if_done(Round& round);
+  // REQUIRES: the round's last slot is committed, and no backward pass can follow.
+  void end(Round& round);
   void learn_memory(PlanKind kind, const Round& round);
 
   Store& store_;

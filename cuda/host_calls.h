@@ -67,7 +67,7 @@ class HostCalls {
   };
 
   void enqueue(Call call);
-  static void run(void* call);
+  static void run(void* argument);
 
   const CudaContext& context_;
   CUstream stream_;

@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <array>
 
 #include "roundpipe/error.h"
@@ -19,10 +20,9 @@ bool ended_for_preemption(const RunEnd& end) {
   if (!end.preempted) return false;
   const int code = exit_code_of_status(end.coordinator_status);
   if (code == static_cast<int>(ExitCode::kPreempted)) return true;
-  for (const int number : kPreemptingSignals) {
-    if (code == 128 + number || (code == 0 && end.stop_signals.contains(number))) return true;
-  }
-  return false;
+  return std::ranges::any_of(kPreemptingSignals, [&](int number) {
+    return code == 128 + number || (code == 0 && end.stop_signals.contains(number));
+  });
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ struct LayerTensors {
   std::vector<LayerTensor> tensors{};
 
   // Returns nullptr if there is no tensor of this name.
-  [[nodiscard]] const LayerTensor* find(std::string_view name) const;
+  [[nodiscard]] const LayerTensor* find(std::string_view wanted) const;
 };
 
 // Returns the tensors of one layer of the sequential model: 0 is the embedding, num_layers() + 1

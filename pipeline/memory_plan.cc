@@ -83,8 +83,8 @@ std::vector<WorkerMemoryUse> worker_memory_of(const std::vector<DeviceMemoryPeak
     use.limit_bytes = of.limit_bytes;
     use.peak_bytes = of.peak_bytes;
     use.staged_bytes = of.staged_bytes;
-    for (std::size_t i = 0; i < kMemoryUses; ++i) {
-      if (of.peak_by_use[i] > 0) use.items.push_back({memory_use_name(static_cast<MemoryUse>(i)), of.peak_by_use[i]});
+    for (const MemoryUse each : of.peak_by_use.indices()) {
+      if (of.peak_by_use[each] > 0) use.items.push_back({memory_use_name(each), of.peak_by_use[each]});
     }
     std::stable_sort(use.items.begin(), use.items.end(),
                      [](const auto& a, const auto& b) { return a.peak_bytes > b.peak_bytes; });

@@ -1,9 +1,13 @@
 #include "roundpipe/pipeline.h"
 
+#include <c10/core/GradMode.h>
+
 #include <numeric>
 
 #include "common/text.h"
+#include "pipeline/backward_node.h"
 #include "pipeline/pipeline_impl.h"
+#include "pipeline/step_check.h"
 #include "roundpipe/error.h"
 #include "roundpipe/session.h"
 
@@ -54,20 +58,102 @@ Pipeline::Pipeline(Session& session, Model model, std::vector<Loss> losses, Pipe
 Pipeline::~Pipeline() = default;
 
 RoundResult Pipeline::forward_backward(const Batch& inputs, const Batch& arguments, const CallOptions& options) {
-  return impl_->forward_backward(inputs, arguments, options);
+  RoundTraits traits = impl_->traits_of(inputs, options);
+  traits.loss = impl_->loss_number(options);
+  traits.keeps_outputs = options.return_outputs;
+  impl_->runtime()->check_room_for_gradients(impl_->number());
+  RoundResult::State state{.pipeline = impl_.get(),
+                           .round = impl_->accept(traits, inputs, arguments, options),
+                           .outputs = {},
+                           .merge = options.merge_outputs.value_or(impl_->options().merge_outputs)};
+  if (traits.keeps_outputs) state.outputs = impl_->outputs_of(state.round);
+  return RoundResult(std::make_shared<RoundResult::State>(std::move(state)));
 }
 
-Tensors Pipeline::forward(const Batch& inputs, const CallOptions& options) { return impl_->forward(inputs, options); }
-
 PackedTensors Pipeline::forward_packed(const Batch& inputs, const CallOptions& options) {
-  return impl_->forward_packed(inputs, options);
+  RoundTraits traits = impl_->traits_of(inputs, options);
+  traits.kind = RoundKind::kForward;
+  traits.mode = RoundMode::kEvaluate;
+  return impl_->outputs_of(impl_->accept(traits, inputs, {}, options));
 }
 
 RoundResult Pipeline::evaluate(const Batch& inputs, const Batch& arguments, const CallOptions& options) {
-  return impl_->evaluate(inputs, arguments, options);
+  if (options.return_outputs) {
+    throw Error(ExitCode::kUsage,
+                "evaluate() with return_outputs: it gives losses only; call forward_packed() for outputs");
+  }
+  RoundTraits traits = impl_->traits_of(inputs, options);
+  traits.kind = RoundKind::kForward;
+  traits.mode = RoundMode::kEvaluate;
+  traits.evaluates_loss = true;
+  traits.loss = impl_->loss_number(options);
+  return RoundResult(std::make_shared<RoundResult::State>(
+      RoundResult::State{.pipeline = impl_.get(),
+                         .round = impl_->accept(traits, inputs, arguments, options),
+                         .outputs = {},
+                         .merge = {}}));
 }
 
-StepResult Pipeline::step(const Update& update, const StepOptions& options) { return impl_->step(update, options); }
+Tensors Pipeline::forward(const Batch& inputs, const CallOptions& options) {
+  const Merge how = options.merge_outputs.value_or(impl_->options().merge_outputs);
+  if (!options.requires_grad.value_or(at::GradMode::is_enabled())) {
+    return merge(forward_packed(inputs, options), how);
+  }
+  if (!at::GradMode::is_enabled()) {
+    throw Error(ExitCode::kUsage,
+                "forward() with requires_grad, but autograd is switched off in this thread (no_grad)");
+  }
+  if (how.function) {
+    throw Error(ExitCode::kUsage,
+                "Merge::function is not for a forward() with gradients, because it does not say how to split them; use "
+                "dimensions");
+  }
+  RoundTraits traits = impl_->traits_of(inputs, options);
+  traits.kind = RoundKind::kForward;
+  const Split split = options.split_inputs.value_or(impl_->options().split_inputs);
+  for (const at::Tensor& input : inputs.tensors) traits.input_gradient |= input.defined() && input.requires_grad();
+  // There is no backward if no weights are trained and no gradient of the inputs is requested.
+  traits.keeps_graph = traits.input_gradient || impl_->coordinator().is_trained(impl_->number());
+  if (traits.input_gradient && split.function) {
+    throw Error(ExitCode::kUsage,
+                "Split::function is not for inputs that require gradients, because it does not say how to join the "
+                "gradients; use dimensions");
+  }
+  const std::shared_ptr<Round> round = impl_->accept(traits, inputs, {}, options);
+  auto graph = std::make_shared<OpenGraph>(impl_->runtime(), round);  // an exception from here on drops the round
+  const PackedTensors packed = impl_->outputs_of(round);
+  const std::vector<Tensors> microbatches = views_of(packed);
+  Tensors outputs;
+  {
+    const c10::NoGradGuard no_grad;
+    outputs = merge(microbatches, how);
+  }
+  if (!traits.keeps_graph) return outputs;
+  return join_graph(std::move(graph), inputs.tensors, split, std::move(outputs), microbatches, how);
+}
+
+StepResult Pipeline::step(const Update& update, const StepOptions& options) {
+  Coordinator& coordinator = impl_->coordinator();
+  check_step(update, options, impl_->options());
+  if (coordinator.rounds_since_step(impl_->number()) == 0) {
+    throw Error(ExitCode::kUsage,
+                "step() after 0 rounds with gradients since the last one; call forward_backward() first");
+  }
+  StepRequest request{.rules = {}, .options = options};
+  for (const ParameterGroup& group : update.groups()) request.rules.push_back(group.rule);
+  if (update.function()) {
+    request.function = [function = update.function(), &runner = impl_->function_update()](
+                           std::uint64_t version, bool skipped, const GradientWriter& write_gradient) {
+      runner.run(version, skipped, write_gradient, function);
+    };
+  } else if (update.groups().size() != 1 || update.groups().front().contains) {
+    request.spans = group_parameters(impl_->runtime()->store().catalogue(), impl_->number(), update.groups());
+  }
+  auto outcome = coordinator.accept_step(impl_->number(), std::move(request));
+  if (update.function() && !options.asynchronous) coordinator.wait_step(impl_->number());
+  return StepResult(
+      std::make_shared<StepResult::State>(StepResult::State{.pipeline = impl_.get(), .outcome = std::move(outcome)}));
+}
 
 void Pipeline::synchronize() {
   impl_->coordinator().synchronize();
@@ -108,10 +194,15 @@ std::vector<BufferState> Pipeline::buffers() {
 
 MemoryPlan Pipeline::memory_plan() const { return impl_->memory_plan(); }
 
-std::string Pipeline::plan_text(PlanKind kind) const { return impl_->plan_text(kind); }
+std::string Pipeline::plan_text(PlanKind kind) const {
+  return rp::plan_text(impl_->coordinator().plan(impl_->number(), kind), impl_->model().num_layers());
+}
 
 std::vector<LayerTiming> Pipeline::layer_times() const { return impl_->coordinator().layer_times(impl_->number()); }
 
-StepTimes Pipeline::step_times() const { return impl_->step_times(); }
+StepTimes Pipeline::step_times() const {
+  impl_->coordinator().synchronize();
+  return impl_->runtime()->step_times(impl_->number());
+}
 
 }  // namespace rp

@@ -1,15 +1,11 @@
 #include "pipeline/pipeline_impl.h"
 
-#include <c10/core/GradMode.h>
-
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 
 #include "common/run_depth.h"
 #include "common/text.h"
 #include "models/layers/scalar_type.h"
-#include "pipeline/backward_node.h"
 #include "pipeline/batch_split.h"
 #include "pipeline/description/description.h"
 #include "pipeline/description/tensors.h"
@@ -141,78 +137,6 @@ PackedTensors Pipeline::Impl::outputs_of(std::shared_ptr<Round> round) {
   return PackedTensors(std::make_shared<PackedTensors::State>(runtime_, BlockOfRound{std::move(round), row}));
 }
 
-RoundResult Pipeline::Impl::forward_backward(const Batch& inputs, const Batch& arguments, const CallOptions& options) {
-  RoundTraits traits = traits_of(inputs, options);
-  traits.loss = loss_number(options);
-  traits.keeps_outputs = options.return_outputs;
-  runtime_->check_room_for_gradients(number_);
-  RoundResult::State state{.pipeline = this,
-                           .round = accept(traits, inputs, arguments, options),
-                           .outputs = {},
-                           .merge = options.merge_outputs.value_or(options_.merge_outputs)};
-  if (traits.keeps_outputs) state.outputs = outputs_of(state.round);
-  return RoundResult(std::make_shared<RoundResult::State>(std::move(state)));
-}
-
-PackedTensors Pipeline::Impl::forward_packed(const Batch& inputs, const CallOptions& options) {
-  RoundTraits traits = traits_of(inputs, options);
-  traits.kind = RoundKind::kForward;
-  traits.mode = RoundMode::kEvaluate;
-  return outputs_of(accept(traits, inputs, {}, options));
-}
-
-RoundResult Pipeline::Impl::evaluate(const Batch& inputs, const Batch& arguments, const CallOptions& options) {
-  if (options.return_outputs) {
-    throw Error(ExitCode::kUsage,
-                "evaluate() with return_outputs: it gives losses only; call forward_packed() for outputs");
-  }
-  RoundTraits traits = traits_of(inputs, options);
-  traits.kind = RoundKind::kForward;
-  traits.mode = RoundMode::kEvaluate;
-  traits.evaluates_loss = true;
-  traits.loss = loss_number(options);
-  return RoundResult(std::make_shared<RoundResult::State>(RoundResult::State{
-      .pipeline = this, .round = accept(traits, inputs, arguments, options), .outputs = {}, .merge = {}}));
-}
-
-Tensors Pipeline::Impl::forward(const Batch& inputs, const CallOptions& options) {
-  const Merge how = options.merge_outputs.value_or(options_.merge_outputs);
-  if (!options.requires_grad.value_or(at::GradMode::is_enabled())) {
-    return merge(forward_packed(inputs, options), how);
-  }
-  if (!at::GradMode::is_enabled()) {
-    throw Error(ExitCode::kUsage,
-                "forward() with requires_grad, but autograd is switched off in this thread (no_grad)");
-  }
-  if (how.function) {
-    throw Error(ExitCode::kUsage,
-                "Merge::function is not for a forward() with gradients, because it does not say how to split them; use "
-                "dimensions");
-  }
-  RoundTraits traits = traits_of(inputs, options);
-  traits.kind = RoundKind::kForward;
-  const Split split = options.split_inputs.value_or(options_.split_inputs);
-  for (const at::Tensor& input : inputs.tensors) traits.input_gradient |= input.defined() && input.requires_grad();
-  // There is no backward if no weights are trained and no gradient of the inputs is requested.
-  traits.keeps_graph = traits.input_gradient || coordinator().is_trained(number_);
-  if (traits.input_gradient && split.function) {
-    throw Error(ExitCode::kUsage,
-                "Split::function is not for inputs that require gradients, because it does not say how to join the "
-                "gradients; use dimensions");
-  }
-  const std::shared_ptr<Round> round = accept(traits, inputs, {}, options);
-  auto graph = std::make_shared<OpenGraph>(runtime_, round);  // an exception from here on drops the round
-  const PackedTensors packed = outputs_of(round);
-  const std::vector<Tensors> microbatches = views_of(packed);
-  Tensors outputs;
-  {
-    const c10::NoGradGuard no_grad;
-    outputs = merge(microbatches, how);
-  }
-  if (!traits.keeps_graph) return outputs;
-  return join_graph(std::move(graph), inputs.tensors, split, std::move(outputs), microbatches, how);
-}
-
 FunctionUpdate& Pipeline::Impl::function_update() {
   if (!function_update_) function_update_ = std::make_unique<FunctionUpdate>(runtime_->store(), number_);
   return *function_update_;
@@ -223,33 +147,10 @@ const std::vector<NamedParameter>& Pipeline::Impl::optimizer_parameters() {
   return function_update().parameters(version);
 }
 
-StepResult Pipeline::Impl::step(const Update& update, const StepOptions& options) {
-  Coordinator& coordinator = this->coordinator();
-  check_step(update, options, options_);
-  if (coordinator.rounds_since_step(number_) == 0) {
-    throw Error(ExitCode::kUsage,
-                "step() after 0 rounds with gradients since the last one; call forward_backward() first");
-  }
-  StepRequest request{.rules = {}, .options = options};
-  for (const ParameterGroup& group : update.groups()) request.rules.push_back(group.rule);
-  if (update.function()) {
-    request.function = [function = update.function(), &runner = function_update()](
-                           std::uint64_t version, bool skipped, const GradientWriter& write_gradient) {
-      runner.run(version, skipped, write_gradient, function);
-    };
-  } else if (update.groups().size() != 1 || update.groups().front().contains) {
-    request.spans = group_parameters(runtime_->store().catalogue(), number_, update.groups());
-  }
-  auto outcome = coordinator.accept_step(number_, std::move(request));
-  if (update.function() && !options.asynchronous) coordinator.wait_step(number_);
-  return StepResult(
-      std::make_shared<StepResult::State>(StepResult::State{.pipeline = this, .outcome = std::move(outcome)}));
-}
-
 // Reading
 
 std::vector<ParameterState> Pipeline::Impl::parameters(std::uint64_t steps_ago) {
-  runtime_->refuse_on_sim("parameters(), or a model or state that is saved or loaded");
+  runtime_->check_has_weights("parameters(), or a model or state that is saved or loaded");
   Coordinator& coordinator = this->coordinator();
   Store& store = runtime_->store();
   const std::uint64_t version = coordinator.version(number_) - std::min(coordinator.num_steps(number_), steps_ago);
@@ -349,15 +250,6 @@ MemoryPlan Pipeline::Impl::memory_plan() const {
   const Store* store = runtime_->store_if_created();
   if (store == nullptr) return {};
   return memory_plan_of(*store, runtime_->coordinator_if_started(), number_, runtime_->is_in_files());
-}
-
-StepTimes Pipeline::Impl::step_times() {
-  coordinator().synchronize();
-  return runtime_->step_times(number_);
-}
-
-std::string Pipeline::Impl::plan_text(PlanKind kind) {
-  return rp::plan_text(coordinator().plan(number_, kind), model_.num_layers());
 }
 
 }  // namespace rp

@@ -39,11 +39,16 @@ class Pipeline::Impl {
   // Throws rp::Error if start() was not called.
   [[nodiscard]] Coordinator& coordinator() { return runtime_->coordinator(); }
 
-  RoundResult forward_backward(const Batch& inputs, const Batch& arguments, const CallOptions& options);
-  [[nodiscard]] Tensors forward(const Batch& inputs, const CallOptions& options);
-  [[nodiscard]] PackedTensors forward_packed(const Batch& inputs, const CallOptions& options);
-  [[nodiscard]] RoundResult evaluate(const Batch& inputs, const Batch& arguments, const CallOptions& options);
-  StepResult step(const Update& update, const StepOptions& options);
+  [[nodiscard]] const std::shared_ptr<Runtime>& runtime() const { return runtime_; }
+
+  // Combines the options of a call with those of the pipeline.
+  [[nodiscard]] RoundTraits traits_of(const Batch& inputs, const CallOptions& options) const;
+  [[nodiscard]] int loss_number(const CallOptions& options) const;
+  [[nodiscard]] std::shared_ptr<Round> accept(const RoundTraits& traits, const Batch& inputs, const Batch& arguments,
+                                              const CallOptions& options);
+  // Returns the outputs that the round keeps for the caller.
+  [[nodiscard]] PackedTensors outputs_of(std::shared_ptr<Round> round);
+  [[nodiscard]] FunctionUpdate& function_update();
   [[nodiscard]] const std::vector<NamedParameter>& optimizer_parameters();
   // Returns the parameters with the working weights of `steps_ago` steps ago, if the store still
   // has them.
@@ -66,22 +71,12 @@ class Pipeline::Impl {
   void give_up_save();
   void stop_save();
   [[nodiscard]] MemoryPlan memory_plan() const;
-  [[nodiscard]] std::string plan_text(PlanKind kind);
-  [[nodiscard]] StepTimes step_times();
 
  private:
   [[nodiscard]] const PipelineRecord& record() const;
   // Returns the records of parameters(), in the same order.
   [[nodiscard]] std::vector<const TensorRecord*> parameter_records() const;
-  // Combines the options of a call with those of the pipeline.
-  [[nodiscard]] RoundTraits traits_of(const Batch& inputs, const CallOptions& options) const;
   [[nodiscard]] std::optional<Plan> plan_of(const CallOptions& options) const;
-  [[nodiscard]] int loss_number(const CallOptions& options) const;
-  [[nodiscard]] std::shared_ptr<Round> accept(const RoundTraits& traits, const Batch& inputs, const Batch& arguments,
-                                              const CallOptions& options);
-  // Returns the outputs that the round keeps for the caller.
-  [[nodiscard]] PackedTensors outputs_of(std::shared_ptr<Round> round);
-  [[nodiscard]] FunctionUpdate& function_update();
   void note_few_microbatches(const RoundTraits& traits);
 
   Session::Impl& session_;

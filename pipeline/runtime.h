@@ -16,23 +16,19 @@
 #include "coordinator/schedule_report.h"
 #include "hoststore/records/fault_board.h"
 #include "hoststore/store.h"
-#include "launcher/process/process_role.h"
-#include "pipeline/emulated_run.h"
-#include "pipeline/torch_worker/device_plugin.h"
+#include "pipeline/backend.h"
 #include "roundpipe/pipeline.h"
 #include "roundpipe/session.h"
 
 namespace rp {
 
-// What follows after a worker's end. If the process continues, the worker's device frees
-// everything. The end of the process does the same much faster.
-enum class ServeEnd { kProcessGoesOn, kEndOfProcess };
-
 class Runtime {
  public:
   // `settings`: as they hold for the run (RuntimeSettings::completed()). They must outlive the Runtime.
-  Runtime(const RuntimeSettings& settings, AssignedGpu gpu, int num_workers)
-      : settings_(settings), gpu_(std::move(gpu)), num_workers_(num_workers) {}
+  Runtime(const RuntimeSettings& settings, std::unique_ptr<Backend> backend, int num_workers)
+      : settings_(settings), backend_(std::move(backend)), num_workers_(num_workers) {}
+
+  [[nodiscard]] const Backend& backend() const { return *backend_; }
 
   // Returns the pipeline's number. The pipeline must outlive the run.
   int add(Pipeline::Impl* pipeline);
@@ -48,11 +44,10 @@ class Runtime {
   // Abandons saves in progress, so that no thread waits for them any more.
   void give_up_saves();
   void end_coordinator();
-  // Throws rp::Error (kUsage) on an emulated device, because it has no weights that `what` could
-  // read or write.
-  void refuse_on_sim(const char* what) const;
-  // In the coordinator: prints the report of a successful run on an emulated device.
-  void report_sim_run();
+  // Throws rp::Error (kUsage) if there are no weights that `what` could read or write.
+  void check_has_weights(const char* what) const;
+  // In the coordinator: prints what the backend reports of a successful run.
+  void report_run() const;
   // In the coordinator: returns the times of the completed steps.
   [[nodiscard]] StepTimes step_times(int pipeline);
 
@@ -60,7 +55,7 @@ class Runtime {
   // coordinator.
   void compare_with(const Store& store) const;
   // In a worker: serves the store until the run ends.
-  void serve(Store& store, int worker, std::optional<FaultBoardEntry> board, TraceJournal* trace, ServeEnd end);
+  void serve(const WorkerSeat& seat);
 
   // Throws rp::Error (kUsage) if the gradients of no further round can be added before the pipeline's step().
   void check_room_for_gradients(int pipeline);
@@ -81,27 +76,21 @@ class Runtime {
   [[nodiscard]] Store& store() { return *store_; }
   [[nodiscard]] const Store* store_if_created() const { return store_.get(); }
   // Returns the grain that the options request, or otherwise the faster one on this device.
-  [[nodiscard]] RecomputeGrain recompute_grain(const PipelineOptions& options) const;
+  [[nodiscard]] RecomputeGrain recompute_grain(const PipelineOptions& options) const {
+    return options.recompute_grain.value_or(backend_->recompute_grain());
+  }
 
  private:
-  // Returns null if the device is not an emulated one.
-  [[nodiscard]] EmulatedRun* emulated_run();
-  void check_presets() const;
+  [[nodiscard]] std::vector<PipelineCode> pipeline_code() const;
   void write_weights(const Catalogue& catalogue, const std::function<void(const LoadProgress&)>& tell);
   [[nodiscard]] std::uint64_t fingerprint_of_all() const;
-  [[nodiscard]] bool is_on_gpus() const { return settings_.device != "cpu" && !EmulatedRun::is_for(*settings_.device); }
-  [[nodiscard]] std::uint64_t max_stage_bytes() const;
   void warn_of_plan(int pipeline, const PlanSettings& settings) const;
   [[nodiscard]] PlanSettings plan_settings(int pipeline) const;
-  void serve_on(Device& device, TorchDevice& torch_device, ProfilerRanges* profiler, Store& store, int worker,
-                std::optional<FaultBoardEntry> board, TraceJournal* trace) const;
-  [[nodiscard]] PluginSettings plugin_settings(Store& store, int worker) const;
 
   const RuntimeSettings& settings_;
-  const AssignedGpu gpu_;
+  const std::unique_ptr<Backend> backend_;
   const int num_workers_;
   std::vector<Pipeline::Impl*> pipelines_;
-  std::unique_ptr<EmulatedRun> emulated_run_;  // made when it is first needed
   std::unique_ptr<Store> store_;
   std::vector<std::unique_ptr<ScheduleReport>> schedules_;  // by pipeline; filled by start_coordinator()
   std::unique_ptr<Coordinator> coordinator_;

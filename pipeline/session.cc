@@ -27,7 +27,6 @@
 #include "pipeline/pipeline_impl.h"
 #include "pipeline/process_end.h"
 #include "pipeline/session_impl.h"
-#include "pipeline/torch_worker/device_plugin.h"
 
 namespace rp {
 
@@ -112,8 +111,9 @@ Session::Impl::Impl(int argc, char** argv, const SessionOptions& options)
   name_process(argc > 0 ? argv[0] : nullptr, role_);
   settings_ = role_.settings.completed(options);
   role_.check_device(*settings_.device);
-  // Before this process's first call of LibTorch that asks for a GPU.
-  if (settings_.device == "cuda" && role_.role != Role::kCoordinator) (void)load_device_plugin(*settings_.device);
+  auto backend = make_backend(settings_, role_.gpu, role_.num_workers);
+  if (role_.role != Role::kCoordinator) backend->load();
+  runtime_ = std::make_shared<Runtime>(settings_, std::move(backend), role_.num_workers);
   if (is_coordinator()) {
     if (settings_.gpu_profile) (void)rp::gpu_profile(*settings_.gpu_profile);  // reports a wrong one now
     if (settings_.trace) open_trace(argc > 0 ? argv[0] : nullptr);
@@ -167,7 +167,7 @@ void Session::Impl::end() {
     watcher_.join();
   }
   const bool went_well = started_ && !error && std::uncaught_exceptions() <= num_exceptions_;
-  if (went_well && coordinator != nullptr) runtime_->report_sim_run();
+  if (went_well && coordinator != nullptr) runtime_->report_run();
   if (error) end_process(error);  // not reported yet, and a destructor cannot throw it
   if (coordinator != nullptr) coordinator->end();
   if (worker_.joinable()) worker_.join();  // must end before the coordinator, to which it reports its end
@@ -236,7 +236,7 @@ void Session::Impl::serve_as_worker() {
     // Then the device frees everything: a tool may report memory that was not freed, and profilers
     // write their reports when a context ends.
     const ServeEnd end = watching_tool().empty() ? ServeEnd::kEndOfProcess : ServeEnd::kProcessGoesOn;
-    runtime_->serve(*store, role_.worker, board_entry(), journal(), end);
+    runtime_->serve({.store = *store, .worker = role_.worker, .board = board_entry(), .trace = journal(), .end = end});
     leave(0);
   } catch (const c10::Error& error) {
     board_entry().record_fault(FaultKind::kException, static_cast<int>(ExitCode::kUserError),
@@ -253,7 +253,8 @@ void Session::Impl::start_workers() {
     worker_ = std::thread([this] {
       pthread_setname_np(pthread_self(), "rp-worker");
       try {
-        runtime_->serve(runtime_->store(), 0, board_->entry(1), journal(), ServeEnd::kProcessGoesOn);
+        runtime_->serve(
+            {.store = runtime_->store(), .board = board_->entry(1), .trace = journal(), .has_own_process = false});
       } catch (const Error& error) {
         if (error.code() == ExitCode::kHang) report_hang();
         runtime_->coordinator().fail(std::current_exception());
@@ -327,7 +328,7 @@ void Session::set_crash_notice(const std::string& text) { impl_->set_crash_notic
 void Session::preempted() { impl_->preempted(); }
 int Session::threads_per_worker() const { return *impl_->settings().threads_per_worker; }
 std::string Session::device() const { return *impl_->settings().device; }
-bool Session::is_emulated() const { return EmulatedRun::is_for(*impl_->settings().device); }
+bool Session::is_emulated() const { return !impl_->runtime()->backend().has_weights(); }
 std::string Session::gpu_profile() const { return impl_->settings().gpu_profile.value_or(""); }
 bool Session::fp16_accumulation() const { return *impl_->settings().fp16_accumulation; }
 int Session::num_workers() const { return impl_->num_workers(); }

@@ -67,7 +67,7 @@ class Session::Impl {
 
   ProcessRole role_;
   RuntimeSettings settings_;  // the settings that hold for this run
-  const std::shared_ptr<Runtime> runtime_ = std::make_shared<Runtime>(settings_, role_.gpu, role_.num_workers);
+  std::shared_ptr<Runtime> runtime_;
   FaultBoard* board_ = nullptr;          // that of rp-launch; if alone, that of this process, for report_hang()
   std::optional<FaultBoard> own_board_;  // used if alone
   std::optional<LivenessWatch> liveness_;

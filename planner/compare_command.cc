@@ -236,7 +236,7 @@ TimelinePage comparison_page(const WorkloadFile& file, const std::vector<Compare
   const std::vector<Row> all_rows = rows_of(schedules);
   const StripScale scale = strip_scale(all_rows);
   const bool has_memory = any_memory(all_rows);
-  if (has_memory) page.columns.push_back("GiB a GPU");
+  if (has_memory) page.columns.emplace_back("GiB a GPU");
   for (const Row& row : all_rows) {
     if (row.step == nullptr) {
       page.records.push_back({.cells = std::vector<std::string>(page.columns.size(), "-"), .note = row.refusal});

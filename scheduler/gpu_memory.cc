@@ -259,13 +259,9 @@ GpuMemory stage_memory(const Costs& costs, LayerRange layers, StageKind kind, Re
 
 GpuMemory gpu_memory(const Costs& costs, const Plan& plan, RecomputeGrain recompute) {
   GpuMemory memory;
-  const auto add = [&](LayerRange layers, StageKind kind) {
-    memory = largest(memory, stage_memory(costs, layers, kind, recompute));
-  };
-  const int num_layers = static_cast<int>(costs.size());
-  for (const LayerRange& layers : plan.forward) add(layers, StageKind::kForward);
-  if (plan.fused_start < num_layers) add({plan.fused_start, num_layers}, StageKind::kFused);
-  for (const LayerRange& layers : plan.backward) add(layers, StageKind::kBackward);
+  for (const PlanStage& stage : stages_of(plan, static_cast<int>(costs.size()), /*first_trained_layer=*/0)) {
+    memory = largest(memory, stage_memory(costs, stage.layers, stage.kind, recompute));
+  }
   return memory;
 }
 

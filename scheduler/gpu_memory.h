@@ -42,7 +42,6 @@ struct GpuMemory {
 [[nodiscard]] std::string memory_text(const GpuMemory& memory);
 
 // Returns what one stage needs while another one of its size is prefetched.
-enum class StageKind { kForward, kFused, kBackward };
 [[nodiscard]] GpuMemory stage_memory(const std::vector<LayerCost>& costs, LayerRange layers, StageKind kind,
                                      RecomputeGrain recompute);
 

@@ -111,6 +111,17 @@ std::vector<LayerRange> parse_stages(const std::vector<std::string>& words, int 
 
 }  // namespace
 
+std::vector<PlanStage> stages_of(const Plan& plan, int num_layers, int first_trained_layer) {
+  std::vector<PlanStage> stages;
+  for (const LayerRange& layers : plan.forward) stages.push_back({StageKind::kForward, layers});
+  if (plan.fused_start < num_layers) stages.push_back({StageKind::kFused, {plan.fused_start, num_layers}});
+  for (const LayerRange& layers : plan.backward) {
+    const LayerRange part = trained_part(layers, first_trained_layer);
+    if (!part.is_empty()) stages.push_back({StageKind::kBackward, part});
+  }
+  return stages;
+}
+
 PlanKind kind_of(const Plan& plan, int num_layers) {
   if (plan.fused_start < num_layers) return PlanKind::kFused;
   return plan.backward.empty() ? PlanKind::kInfer : PlanKind::kTrain;

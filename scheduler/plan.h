@@ -3,6 +3,7 @@
 // processes or clocks.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <string>
@@ -16,6 +17,8 @@ namespace rp {
 struct LayerRange {
   int first = 0;
   int end = 0;
+  [[nodiscard]] constexpr bool is_empty() const { return first >= end; }
+  [[nodiscard]] constexpr bool contains(int layer) const { return first <= layer && layer < end; }
   bool operator==(const LayerRange&) const = default;
 };
 
@@ -33,6 +36,28 @@ struct Plan {
   }
   bool operator==(const Plan&) const = default;
 };
+
+// A stage of a plan.
+enum class StageKind { kForward, kFused, kBackward };
+struct PlanStage {
+  StageKind kind = StageKind::kForward;
+  LayerRange layers;
+};
+
+// Returns the layers of a backward stage that have a backward; an empty range if there are none.
+[[nodiscard]] constexpr LayerRange trained_part(const LayerRange& layers, int first_trained_layer) {
+  return {std::max(layers.first, std::min(first_trained_layer, layers.end)), layers.end};
+}
+
+// Returns the stages in the order of a round's slots: forward, fused, backward stages. Backward
+// stages are without the layers that have no backward; a stage of such layers alone is left out.
+[[nodiscard]] std::vector<PlanStage> stages_of(const Plan& plan, int num_layers, int first_trained_layer);
+
+// Returns the boundaries that a backward stage reads in order to recompute its layers, from the
+// lowest. Forward stages save them. REQUIRES: the range is not empty.
+[[nodiscard]] constexpr LayerRange recompute_inputs(const LayerRange& layers, RecomputeGrain grain) {
+  return {layers.first, grain == RecomputeGrain::kLayer ? layers.end : layers.first + 1};
+}
 
 inline constexpr std::size_t kNumPlanKinds = 3;
 [[nodiscard]] PlanKind kind_of(const Plan& plan, int num_layers);

@@ -145,8 +145,8 @@ void Seeds::add_even(std::uint64_t num_tasks) {
   const auto choices = static_cast<std::size_t>(num_choices());
   const std::vector<int> fused_starts =
       starts(static_cast<std::size_t>(num_layers) * static_cast<std::size_t>(num_layers) * choices);
-  const auto max_counts =
-      static_cast<int>(std::sqrt(static_cast<double>(kMaxShapes / (fused_starts.size() * choices))));
+  const std::size_t shapes_of_a_start = kMaxShapes / (fused_starts.size() * choices);
+  const auto max_counts = static_cast<int>(std::sqrt(static_cast<double>(shapes_of_a_start)));
   // By fused start and number of stages.
   std::vector<std::vector<Lengths>> forwards, backwards;
   for (std::size_t place = 0; place < fused_starts.size(); ++place) {

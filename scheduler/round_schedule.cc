@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/run_order.h"
 
 namespace rp {
 
@@ -20,15 +21,25 @@ StageSums::StageSums(const Workload& workload)
   }
 }
 
+namespace {
+
+TaskKind task_kind(StageKind kind) {
+  switch (kind) {
+    case StageKind::kForward: return TaskKind::kForward;
+    case StageKind::kFused: return TaskKind::kFused;
+    case StageKind::kBackward: break;
+  }
+  return TaskKind::kBackward;
+}
+
+}  // namespace
+
 std::vector<StageWork> stage_works(const Workload& workload, const Plan& plan) {
   RP_ASSERT(plan.fused_start <= workload.num_layers());
   const StageSums sums(workload);
   std::vector<StageWork> stages;
-  for (const LayerRange& range : plan.forward) stages.push_back(sums.stage(TaskKind::kForward, range));
-  stages.push_back(sums.stage(TaskKind::kFused, {plan.fused_start, workload.num_layers() + 1}));
-  for (const LayerRange& range : plan.backward) {
-    const LayerRange part = sums.backward_part(range);
-    if (part.first < part.end) stages.push_back(sums.stage(TaskKind::kBackward, part));
+  for (const PlanStage& stage : stages_of(plan, workload.num_layers() + 1, workload.first_trained_layer)) {
+    stages.push_back(sums.stage(task_kind(stage.kind), stage.layers));
   }
   return stages;
 }
@@ -75,7 +86,7 @@ class Chain {
 
  private:
   [[nodiscard]] SimulatedTask task_of(std::size_t stage) const {
-    const int gpu = slot_ % workload_.num_gpus;
+    const int gpu = worker_of_slot(static_cast<std::uint64_t>(slot_), workload_.num_gpus);
     const double slowness = workload_.slowness_of(gpu);
     const StageWork& work = stages_[stage];
     return {.gpu = gpu,

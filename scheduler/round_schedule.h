@@ -9,7 +9,6 @@
 // whether the fused stage's forward waits for its input.
 #pragma once
 
-#include <algorithm>
 #include <vector>
 
 #include "scheduler/plan.h"
@@ -40,10 +39,9 @@ class StageSums {
     if (kind == TaskKind::kBackward && recompute_ == RecomputeGrain::kLayer) lead = forward_[end] - forward_[end - 1];
     return {.kind = kind, .layers = layers, .time = {.lead = lead, .work = both - lead}};
   }
-  // Returns those layers of a backward stage that have a backward; an empty range if there are
-  // none.
+  // Returns trained_part() of a backward stage.
   [[nodiscard]] LayerRange backward_part(const LayerRange& layers) const {
-    return {std::max(layers.first, std::min(first_trained_layer_, layers.end)), layers.end};
+    return trained_part(layers, first_trained_layer_);
   }
   // Element i: the sum over layers [0, i), in ms; backward() includes the recompute.
   [[nodiscard]] const std::vector<double>& forward() const { return forward_; }

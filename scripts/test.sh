@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds and runs all tests: with LibTorch (release), and those without LibTorch under AddressSanitizer and ThreadSanitizer.
+# Builds and runs all tests: with LibTorch (release), and those without LibTorch under AddressSanitizer and ThreadSanitizer, and
+# as a debug build of clang, whose thread-safety analysis and clang-tidy check them.
 #   scripts/test.sh [--slow]     --slow: also the slow tests
 # Exit code 0 only if everything was built and passed, including the tests that docs/features.md names.
 set -uo pipefail
@@ -64,12 +65,14 @@ if build release; then
   # meaningful.
   suite release release-systems -j1 -LE "unit|protocol|untimed$without_slow"
 fi
-for preset in asan tsan; do
+for preset in asan tsan clang; do
   except=slow
-  # ThreadSanitizer has nothing to check in a single thread.
-  [[ $preset == tsan ]] && except='slow|one_thread'
+  # For tests of a single thread, ThreadSanitizer has nothing to check, and a debug build takes minutes.
+  [[ $preset != asan ]] && except='slow|one_thread'
   if build "$preset"; then suite "$preset" "$preset" -j"$jobs" -L 'unit|protocol' -LE "$except"; fi
 done
+note "clang-tidy"
+scripts/check_tidy.py build/clang || failed_phases+=("clang-tidy")
 
 /usr/bin/python3 - "$results" <<'PYTHON'
 import sys

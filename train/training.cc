@@ -1,6 +1,5 @@
 #include "train/training.h"
 
-#include <ATen/ATen.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -12,7 +11,6 @@
 #include "common/system/clock.h"
 #include "common/text.h"
 #include "roundpipe/models.h"
-#include "train/batch_tensors.h"
 #include "train/evaluation.h"
 #include "train/output/metrics_line.h"
 #include "train/output/number_text.h"
@@ -207,24 +205,13 @@ void Training::evaluate() {
   if (report.is_best && may_be_written && settings_.save_every.is_on()) checkpoints_.begin(done_);
 }
 
-Training::AcceptedStep Training::accept_step(std::int64_t step) {
-  AcceptedStep accepted;
-  accepted.step = step;
-  accepted.epoch = inputs_.batches->epoch();
+AcceptedStep Training::accept_step(std::int64_t step) {
+  const std::uint64_t epoch = inputs_.batches->epoch();
   TokenBatch batch = inputs_.batches->next();
-  accepted.tokens = batch.num_tokens;
-  accepted.trained_tokens = batch.num_trained;
-  // The divisor counts the trained tokens of the whole step, so that the loss is the mean over them
-  // however the step is split.
-  const at::Tensor divisor = at::scalar_tensor(static_cast<double>(batch.num_trained), at::kFloat);
-  const std::int64_t size = settings_.sequences_of_round();
-  for (std::int64_t round = 0; round < settings_.rounds_per_step; ++round) {
-    const BatchTensors tensors = tensors_of(batch, settings_.sequence_length, round * size, (round + 1) * size);
-    accepted.rounds.push_back(pipeline_.forward_backward(tensors.inputs, {tensors.labels, divisor}));
-  }
-  accepted.learning_rate = settings_.learning_rate_curve().at(step);
-  accepted.result = pipeline_.step(update_of(settings_, accepted.learning_rate),
-                                   {.asynchronous = settings_.asynchronous, .max_grad_norm = settings_.max_grad_norm});
+  const double learning_rate = settings_.learning_rate_curve().at(step);
+  AcceptedStep accepted = rp::accept_step(pipeline_, settings_, step, batch, update_of(settings_, learning_rate));
+  accepted.learning_rate = learning_rate;
+  accepted.epoch = epoch;
   return accepted;
 }
 

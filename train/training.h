@@ -5,11 +5,11 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "roundpipe/models.h"
 #include "roundpipe/pipeline.h"
 #include "roundpipe/session.h"
+#include "train/accepted_step.h"
 #include "train/checkpoints.h"
 #include "train/output/event_file.h"
 #include "train/output/kept_file.h"
@@ -39,17 +39,6 @@ class Training {
   void run();
 
  private:
-  // A step that was accepted and whose results have not been read yet.
-  struct AcceptedStep {
-    std::int64_t step = 0;
-    double learning_rate = 0;
-    std::int64_t tokens = 0;
-    std::int64_t trained_tokens = 0;
-    std::uint64_t epoch = 0;
-    std::vector<RoundResult> rounds;
-    std::optional<StepResult> result;
-  };
-
   void run_to_end();
   // Claims the output directory for this run: locks it, opens the files of metrics, and renames
   // what is in the way.

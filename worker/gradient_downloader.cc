@@ -83,15 +83,14 @@ bool GradientDownloader::enqueue_gradient(RunningTask& task, std::size_t use) {
     return false;
   }
   const auto room = [&](auto wait_once) { return waits_.wait(command, {.kind = WaitKind::kOwnCopies}, wait_once); };
-  const auto traced = [&](std::uint64_t piece_bytes, auto enqueue) {
-    auto* const copy = worker_.trace.begin_copy(StreamKind::kDownloadGradients);
+  const auto enqueue_piece = [&](std::uint64_t piece_bytes, auto enqueue) {
+    worker_.observers.copy_begun(StreamKind::kDownloadGradients);
     enqueue();
-    worker_.trace.gradient(copy, command, record, piece_bytes);
+    worker_.observers.gradient_piece_enqueued(command, memory.use, piece_bytes);
   };
   const std::uint64_t bytes = store.catalogue().weight_groups()[record.group].bytes();
-  if (!copies_.copy(store.gradients(record.gradient_offset), memory.gradient, bytes, room, traced)) return false;
-  const RoundTable table = store.round_table(command);
-  if (table.is_checked()) enqueue_checksum(stream_, store.gradient(memory.use), table.gradient_checksum(memory.use));
+  if (!copies_.copy(store.gradients(record.gradient_offset), memory.gradient, bytes, room, enqueue_piece)) return false;
+  worker_.observers.gradient_enqueued(command, memory.use);
   return true;
 }
 
@@ -104,11 +103,8 @@ void GradientDownloader::report_times(RunningTask& task) {
   completion.start_ns = times.front().begin_ns;
   completion.end_ns = times.back().end_ns;
   completion.wait_ns = completion.end_ns - completion.start_ns;
-  for (const MicrobatchTime& time : times) {
-    completion.wait_ns -= time.end_ns - time.begin_ns;
-    worker_.trace.microbatch(task.command, time);
-  }
-  worker_.trace.task(task.command, completion.start_ns, completion.end_ns);
+  for (const MicrobatchTime& time : times) completion.wait_ns -= time.end_ns - time.begin_ns;
+  worker_.observers.task_done(task.command, times);
 }
 
 void GradientDownloader::complete(void* argument) {

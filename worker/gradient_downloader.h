@@ -32,7 +32,7 @@ class GradientDownloader {
   [[nodiscard]] bool enqueue_gradients(RunningTask& task);
   [[nodiscard]] bool enqueue_gradient(RunningTask& task, std::size_t use);
   // Called by the gradient download stream after everything that the task writes.
-  static void complete(void* task);
+  static void complete(void* argument);
   void write_totals(const RunningTask& task) const;
   [[nodiscard]] DeviceMemoryPeaks memory_of(const RunningTask& task) const;
   void report_times(RunningTask& task);

@@ -27,14 +27,14 @@ class InputBuffers {
 
   // Called by the input uploader. Blocks until the place of microbatch n is free.
   [[nodiscard]] WaitResult wait_free(std::uint64_t n, const WaitLimits& limits) const {
-    return n < kPlaces ? WaitResult::kReached : computed_.wait_at_least(n - kPlaces + 1, limits);
+    return computed_.wait_at_least(returned_before(n, kInputPlaces), limits);
   }
   // Called by the input uploader. Empties the place of microbatch n, and makes later uploads on
   // `stream` wait until the device no longer reads it. REQUIRES: wait_free(n) returned kReached.
   void clear(std::uint64_t n, Stream& stream) {
     places_[n % kPlaces].inputs.blocks.clear();
     places_[n % kPlaces].inputs.gradient.reset();
-    if (n >= kPlaces) computed_.enqueue_wait(n - kPlaces + 1, stream);
+    if (n >= kPlaces) computed_.enqueue_wait(returned_before(n, kInputPlaces), stream);
   }
   // Called by the input uploader. Enqueues the copy of a block of the store to the place of
   // microbatch n, and adds the block to its inputs. Returns the device memory that will contain the

@@ -55,17 +55,16 @@ bool InputUploader::fetch_block(const Command& command, BlockRow row, int microb
     if (!waits_.wait(command, what, may_go_on)) return false;
     worker_.signals->enqueue_wait(maker, event, stream_);
   }
-  const ConsistencyCheck::Input input{.table = &table, .row = row, .microbatch = microbatch};
-  worker_.check.before_input(command, input);
-  const BlockPlace& place = table.place(row.kind, row.index, microbatch);
+  const TaskInput input{.row = wanted, .made_as = row, .table = &table, .microbatch = microbatch};
+  worker_.observers.input_published(command, input);
+  const BlockPlace& place = input.place();
   if (place.bytes == 0) {  // the layer saved nothing
     RP_ASSERT(row.kind == BlockKind::kRecompute);
     return true;
   }
-  auto* const copy = worker_.trace.begin_copy(StreamKind::kUploadActivations);
+  worker_.observers.copy_begun(StreamKind::kUploadActivations);
   const auto memory = inputs_.upload(n, wanted.kind, wanted.index, store.block_data(place), place.bytes, stream_);
-  worker_.trace.input(copy, command, wanted, row, microbatch, place);
-  worker_.check.after_input(stream_, command, input, memory);
+  worker_.observers.input_enqueued(command, input, memory);
   return true;
 }
 

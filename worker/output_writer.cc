@@ -2,17 +2,15 @@
 
 #include <utility>
 
-#include "worker/observers/consistency_check.h"
-
 namespace rp {
 
-OutputWriter::OutputWriter(Store& store, int worker, Device& device, OutputSignals& signals, WorkerTrace& trace)
+OutputWriter::OutputWriter(Store& store, int worker, Device& device, OutputSignals& signals, WorkerObservers& observers)
     : store_(store),
       worker_(worker),
       stream_(device.stream(StreamKind::kDownload)),
       compute_(device.stream(StreamKind::kCompute)),
       signals_(signals),
-      trace_(trace),
+      observers_(observers),
       frees_(store.free_reader(worker)),
       allocator_(store.arena(static_cast<std::uint64_t>(worker))),
       computed_(device.make_event()) {}
@@ -30,21 +28,18 @@ void OutputWriter::write_block(const Command& command, int microbatch, const Out
   const std::uint64_t offset = allocator_.allocate(layout.bytes);
   std::byte* memory = store_.arena(static_cast<std::uint64_t>(worker_)).data(offset, layout.bytes);
   write_block_head(memory, layout);
-  auto* const copy = trace_.begin_copy(StreamKind::kDownload);
+  observers_.copy_begun(StreamKind::kDownload);
   for (std::size_t i = 0; i < block.tensors.size(); ++i) {
     const TensorView& tensor = block.tensors[i];
     if (!tensor.desc.is_absent()) {
       stream_.copy(memory + layout.tensors[i].offset, tensor.data, tensor.desc.bytes());
     }
   }
-  trace_.output(copy, command, {block.kind, block.index}, microbatch, layout.bytes);
   // All microbatches together make one block of buffers.
   const int place = block.kind == BlockKind::kBuffers ? 0 : microbatch;
-  const RoundTable table = store_.round_table(command);
-  table.place(block.kind, block.index, place) = {
+  store_.round_table(command).place(block.kind, block.index, place) = {
       .slot = command.slot, .arena = static_cast<std::uint64_t>(worker_), .offset = offset, .bytes = layout.bytes};
-  if (table.is_checked())
-    enqueue_checksum(stream_, {memory, layout.bytes}, table.checksum(block.kind, block.index, place));
+  observers_.output_enqueued(command, {block.kind, block.index}, microbatch, {memory, layout.bytes});
 }
 
 void OutputWriter::write(const Command& command, int microbatch, MicrobatchOutputs outputs) {

@@ -16,21 +16,20 @@
 #include "hoststore/arena_allocator.h"
 #include "hoststore/store.h"
 #include "worker/executor/stage_executor.h"
-#include "worker/observers/worker_trace.h"
+#include "worker/observers/worker_observers.h"
 
 namespace rp {
 
 class OutputWriter {
  public:
-  // Its copies are recorded in `trace`. All arguments must outlive it, and the output download
-  // stream must be drained before it is destroyed.
-  OutputWriter(Store& store, int worker, Device& device, OutputSignals& signals, WorkerTrace& trace);
+  // All arguments must outlive it, and the output download stream must be drained before it is
+  // destroyed.
+  OutputWriter(Store& store, int worker, Device& device, OutputSignals& signals, WorkerObservers& observers);
 
   // Blocks until the device has free space for the outputs of another microbatch, which is when the
   // outputs of all microbatches except the last kOutputPlaces - 1 are copied.
   [[nodiscard]] WaitResult wait_room(const WaitLimits& limits) const {
-    return num_written_ < kOutputPlaces ? WaitResult::kReached
-                                        : copied_.wait_at_least(num_written_ + 1 - kOutputPlaces, limits);
+    return copied_.wait_at_least(returned_before(num_written_, kOutputPlaces), limits);
   }
 
   // Enqueues the copies of one microbatch's blocks, whose computation is already enqueued on the
@@ -49,14 +48,14 @@ class OutputWriter {
  private:
   void take_back_freed();
   void write_block(const Command& command, int microbatch, const OutputBlock& block);
-  static void free_place(void* place);
+  static void free_place(void* argument);
 
   Store& store_;
   const int worker_;
   Stream& stream_;
   Stream& compute_;
   OutputSignals& signals_;
-  WorkerTrace& trace_;
+  WorkerObservers& observers_;
   RingReader<FreeRecord> frees_;
   ArenaAllocator allocator_;
   const std::unique_ptr<Event> computed_;  // in the compute stream, after the microbatch that is being written

@@ -16,7 +16,7 @@ StageRunner::StageRunner(WorkerParts& worker, StageExecutor& executor, const Wei
       compute_(worker.device.stream(StreamKind::kCompute)),
       weight_uploader_(weight_uploader),
       inputs_(inputs),
-      outputs_(worker.store, worker.number, worker.device, *worker.signals, worker.trace),
+      outputs_(worker.store, worker.number, worker.device, *worker.signals, worker.observers),
       waits_(worker.waits(WorkerThread::kStageRunner)) {}
 
 void StageRunner::warm_up() {
@@ -27,16 +27,17 @@ void StageRunner::warm_up() {
 }
 
 void StageRunner::run() {
-  worker_.report.idle();
+  worker_.observers.runner_idle();
   while (const auto task = waits_.next_task(worker_.flow.to_run)) {
     run_task(**task);
-    if (!worker_.flow.observe_stop()) worker_.report.idle();  // otherwise the last task stays on the board for a dump
+    // If the worker stops, a dump shows the last task.
+    if (!worker_.flow.observe_stop()) worker_.observers.runner_idle();
   }
 }
 
 void StageRunner::run_task(RunningTask& task) {
   if (halted_) return;
-  worker_.report.task(task.command, -1);
+  worker_.observers.task_taken(task.command);
   task.completion = {.slot = task.command.slot};
   if (task.command.phase != Phase::kForward && !take_gradient_buffer(task)) return;
   if (!waits_.wait(task.command, {.kind = WaitKind::kOwnWeights},
@@ -67,7 +68,7 @@ bool StageRunner::take_gradient_buffer(RunningTask& task) {
 
 bool StageRunner::run_microbatches(RunningTask& task) {
   int microbatch = -1;
-  const auto range = worker_.ranges.task(task.command);
+  const auto computation = worker_.observers.task(task.command);
   task.totals.losses.clear();
   task.totals.times.clear();
   try {
@@ -96,7 +97,7 @@ bool StageRunner::recompute(RunningTask& task, int microbatch) {
   if (!wait_inputs(task, microbatch, [&](const WaitLimits& limits) { return inputs_.wait_recomputable(n, limits); }))
     return false;
   inputs_.compute_after_recomputable(n, compute_);
-  const auto range = worker_.ranges.microbatch(microbatch, /*is_recompute=*/true);
+  const auto computation = worker_.observers.microbatch(microbatch, /*is_recompute=*/true);
   const std::int64_t since = now_ns();
   executor_.recompute(task.stage_task(), microbatch, inputs_.inputs(n));
   task.totals.times.push_back({microbatch, /*is_recompute=*/true, since, now_ns()});
@@ -114,7 +115,7 @@ bool StageRunner::run_microbatch(RunningTask& task, int microbatch) {
   }
   inputs_.compute_after_uploaded(n, compute_);
   MicrobatchOutputs outputs;
-  const auto range = worker_.ranges.microbatch(microbatch, /*is_recompute=*/false);
+  const auto computation = worker_.observers.microbatch(microbatch, /*is_recompute=*/false);
   const std::int64_t since = now_ns();
   executor_.run(task.stage_task(), microbatch, inputs_.inputs(n), outputs);
   task.totals.times.push_back({microbatch, /*is_recompute=*/false, since, now_ns()});
@@ -128,7 +129,7 @@ bool StageRunner::run_microbatch(RunningTask& task, int microbatch) {
 template <typename WaitOnce>
 bool StageRunner::wait_inputs(RunningTask& task, int microbatch, WaitOnce wait_once) {
   if (!waits_.wait(task.command, {.kind = WaitKind::kOwnInputs, .numbers = {microbatch}}, wait_once)) return false;
-  worker_.report.task(task.command, microbatch);
+  worker_.observers.inputs_arrived(task.command, microbatch);
   publish_heartbeat();
   return true;
 }

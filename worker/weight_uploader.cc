@@ -34,7 +34,7 @@ bool WeightUploader::take_command(Command& command) {
     if (commands_.wait(worker_.flow.limits(kNsPerSecond)) == WaitResult::kStopped) return false;
   }
   waits_.record().publish_none();
-  worker_.check.command(command);
+  worker_.observers.command_taken(command);
   return true;
 }
 
@@ -92,16 +92,18 @@ bool WeightUploader::upload_group(RunningTask& task, const UseMemory& memory) {
     return false;
   }
   if (!was_published) task.weights_known_ns = now_ns();
-  worker_.check.before_weights(command, memory.use, version);
+  worker_.observers.weights_published(command, memory.use, version);
   const auto room = [&](auto wait_once) { return waits_.wait(command, {.kind = WaitKind::kOwnCopies}, wait_once); };
-  const auto traced = [&](std::uint64_t bytes, auto enqueue) {
-    auto* const copy = worker_.trace.begin_copy(StreamKind::kUploadParameters);
+  const auto enqueue_piece = [&](std::uint64_t bytes, auto enqueue) {
+    worker_.observers.copy_begun(StreamKind::kUploadParameters);
     enqueue();
-    worker_.trace.weights(copy, command, use, version, bytes);
+    worker_.observers.weights_piece_enqueued(command, memory.use, version, bytes);
   };
   const std::byte* const from = store.working_copy(use.group, version).data();
-  if (!copies_.copy(const_cast<std::byte*>(memory.weights), from, group.bytes(), room, traced)) return false;
-  worker_.check.after_weights(stream_, command, memory.use, version, memory.weights);
+  if (!copies_.copy(const_cast<std::byte*>(memory.weights), from, group.bytes(), room, enqueue_piece)) {
+    return false;
+  }
+  worker_.observers.weights_enqueued(command, memory.use, version, memory.weights);
   return true;
 }
 

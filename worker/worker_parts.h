@@ -13,10 +13,7 @@
 
 #include "device/device.h"
 #include "hoststore/store.h"
-#include "worker/observers/consistency_check.h"
-#include "worker/observers/task_ranges.h"
-#include "worker/observers/task_report.h"
-#include "worker/observers/worker_trace.h"
+#include "worker/observers/worker_observers.h"
 #include "worker/task_flow.h"
 #include "worker/thread_waits.h"
 
@@ -24,31 +21,22 @@ namespace rp {
 
 struct WorkerParts {
   WorkerParts(Store& of_run, int of_worker, Device& own_device, std::optional<FaultBoardEntry> board,
-              TraceJournal* journal, TaskRanges* given_ranges, std::function<void(std::exception_ptr)> fail)
+              TraceJournal* journal, TaskRanges* ranges, std::function<void(std::exception_ptr)> fail)
       : store(of_run),
         number(of_worker),
         device(own_device),
         signals(own_device.connect(of_run, of_worker)),
-        trace(journal, of_worker, own_device),
-        ranges(given_ranges != nullptr ? *given_ranges : no_ranges_),
-        report(board, trace),
-        check(of_run, of_worker, std::move(fail)),
+        observers(of_run, of_worker, own_device, board, journal, ranges, std::move(fail)),
         flow(own_device, of_run.header().stage_buffers) {}
 
-  [[nodiscard]] ThreadWaits waits(WorkerThread thread) { return {store, number, flow, report.waits(thread)}; }
+  [[nodiscard]] ThreadWaits waits(WorkerThread thread) { return {store, number, flow, observers.waits(thread)}; }
 
   Store& store;
   const int number;
   Device& device;
   const std::unique_ptr<OutputSignals> signals;
-  WorkerTrace trace;
-  TaskRanges& ranges;
-  TaskReport report;
-  ConsistencyCheck check;
+  WorkerObservers observers;
   TaskFlow flow;
-
- private:
-  TaskRanges no_ranges_;
 };
 
 }  // namespace rp

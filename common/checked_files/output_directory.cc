@@ -52,7 +52,7 @@ UniqueFd lock_directory(const fs::path& path) {
 
 // Returns whether `name` is a partial directory of `target`. If the target's name ends with a
 // number, partial directories with another number count, too.
-bool is_partial_of(std::string name, const fs::path& target) {
+bool is_partial_of(const std::string& name, const fs::path& target) {
   const std::string whole = target.filename().string();
   const std::size_t stem = whole.find_last_not_of("0123456789") + 1;
   const std::size_t end = name.find(".partial-", 1);

@@ -56,7 +56,7 @@ class OutputDirectory {
   void write_file(const std::string& name, std::string_view content,
                   unsigned permissions = OutputFile::kAnyonesPermissions) const;
   // Copies a file to `name` in this directory, with its permissions, and commits it.
-  void copy_in(const InputFile& source, const std::string& name) const;
+  void copy_in(const InputFile& from, const std::string& name) const;
 
   // Writes the list of checksums, makes all names permanent and renames the directory. Fails if the
   // target exists at that time. REQUIRES: every file was committed.

@@ -4,6 +4,7 @@
 
 #include "common/check.h"
 #include "common/run_depth.h"
+#include "common/run_order.h"
 
 namespace rp {
 
@@ -20,7 +21,11 @@ Dispatcher::Dispatcher(Store& store)
 
 void Dispatcher::append(const std::shared_ptr<Round>& round, std::size_t first_slot, std::size_t end_slot) {
   RP_ASSERT(first_slot < end_slot);
-  for (std::size_t i = first_slot; i < end_slot; ++i) round->slots[i].number = num_appended_++;
+  for (std::size_t i = first_slot; i < end_slot; ++i) {
+    Slot& slot = round->slots[i];
+    slot.number = num_appended_++;
+    slot.task.move_to(TaskState::kAccepted, static_cast<std::int64_t>(slot.number));
+  }
   flights_.push_back({round, first_slot, end_slot});
 }
 
@@ -28,18 +33,18 @@ void Dispatcher::dispatch() {
   for (const Flight& flight : flights_) {
     for (std::size_t i = flight.first_slot; i < flight.end_slot; ++i) {
       Slot& slot = flight.round->slots[i];
-      if (slot.number < num_dispatched_) continue;
-      if (outstanding_[slot.number % commands_.size()] > kTasksAhead)
-        return;  // slots are dispatched in order, so later ones wait as well
+      if (!slot.task.is(TaskState::kAccepted)) continue;
+      // Slots are dispatched in order, so later ones wait as well.
+      if (!may_send_task(outstanding_[worker_of_slot(slot.number, store_.num_workers())])) return;
       send(*flight.round, slot);
     }
   }
 }
 
 void Dispatcher::send(Round& round, Slot& slot) {
-  const std::size_t worker = slot.number % commands_.size();
+  const int worker = worker_of_slot(slot.number, store_.num_workers());
   const auto num_microbatches = static_cast<std::uint64_t>(round.traits.num_microbatches);
-  slot.worker = static_cast<int>(worker);
+  slot.worker = worker;
   slot.first_event = next_event_[worker];
   next_event_[worker] += num_microbatches;
   ++outstanding_[worker];
@@ -52,6 +57,7 @@ void Dispatcher::send(Round& round, Slot& slot) {
     table.source(row.kind, row.index) = {
         .worker = slot.worker, .first_event = slot.first_event + (is_once_a_task(row.kind) ? num_microbatches - 1 : 0)};
   }
+  slot.task.move_to(TaskState::kDispatched, static_cast<std::int64_t>(slot.number));
   RP_ASSERT(commands_[worker].try_push(command));
 }
 
@@ -64,6 +70,7 @@ Dispatcher::Next Dispatcher::next() const {
 
 void Dispatcher::commit_next() {
   const Next committed = next();
+  committed.slot->task.move_to(TaskState::kCommitted, static_cast<std::int64_t>(num_committed_));
   --outstanding_[committed.slot->worker];
   ++num_committed_;
   if (committed.ends_flight) flights_.pop_front();

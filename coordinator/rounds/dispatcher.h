@@ -29,7 +29,7 @@ class Dispatcher {
   // The oldest slot that is not committed.
   struct Next {
     std::shared_ptr<Round> round;
-    const Slot* slot = nullptr;
+    Slot* slot = nullptr;
     bool ends_flight = false;  // the last of the slots that were appended together
   };
   // REQUIRES: num_committed() < num_dispatched().

@@ -12,22 +12,29 @@ bool is_saved(const Round& round, const LayerRange& stage, int boundary) {
   const RoundTraits& traits = round.traits;
   if (boundary == round.num_layers) return traits.gives_outputs();
   if (boundary == stage.end) return true;  // the next stage's input
-  if (!traits.has_backward() || boundary < round.first_trained_layer) return false;
-  if (traits.grain_layer || boundary == round.first_trained_layer) return true;
-  return std::any_of(round.plan.backward.begin(), round.plan.backward.end(),
-                     [boundary](const LayerRange& range) { return range.first == boundary; });
+  if (!traits.has_backward()) return false;
+  const RecomputeGrain grain = traits.grain_layer ? RecomputeGrain::kLayer : RecomputeGrain::kStage;
+  return std::any_of(round.plan.backward.begin(), round.plan.backward.end(), [&](const LayerRange& range) {
+    const LayerRange part = trained_part(range, round.first_trained_layer);
+    return !part.is_empty() && recompute_inputs(part, grain).contains(boundary);
+  });
+}
+
+Phase phase_of(StageKind kind) {
+  switch (kind) {
+    case StageKind::kForward: return Phase::kForward;
+    case StageKind::kFused: return Phase::kFused;
+    case StageKind::kBackward: break;
+  }
+  return Phase::kBackward;
 }
 
 }  // namespace
 
 std::vector<Slot> slots_of(const Plan& plan, int num_layers, int first_trained_layer) {
   std::vector<Slot> slots;
-  for (const LayerRange& range : plan.forward) slots.push_back({.phase = Phase::kForward, .layers = range});
-  if (plan.fused_start < num_layers)
-    slots.push_back({.phase = Phase::kFused, .layers = {plan.fused_start, num_layers}});
-  for (LayerRange range : plan.backward) {
-    range.first = std::max(range.first, first_trained_layer);
-    if (range.first < range.end) slots.push_back({.phase = Phase::kBackward, .layers = range});
+  for (const PlanStage& stage : stages_of(plan, num_layers, first_trained_layer)) {
+    slots.push_back({.phase = phase_of(stage.kind), .layers = stage.layers});
   }
   return slots;
 }

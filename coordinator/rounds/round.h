@@ -9,6 +9,7 @@
 #include <set>
 #include <vector>
 
+#include "coordinator/rounds/lifecycles.h"
 #include "hoststore/control.h"
 #include "hoststore/task_rows.h"
 #include "scheduler/plan.h"
@@ -17,7 +18,8 @@ namespace rp {
 
 // One stage of one round at its place in the order of dispatch.
 struct Slot {
-  std::uint64_t number = 0;  // without epoch
+  Lifecycle<kTaskLifecycle> task;
+  std::uint64_t number = 0;  // without epoch; set when the task is accepted
   Phase phase = Phase::kForward;
   LayerRange layers;
   int worker = -1;                // set at the dispatch
@@ -61,7 +63,7 @@ struct BlockOfRound {
 
 // Guarded by the Coordinator's mutex. The fields that PipelineState::next_round() and the
 // Coordinator set before the first slot is appended do not change afterwards, except `attempt`,
-// which accepting a backward pass sets, and `graph_is_open`.
+// which accepting a backward pass sets.
 struct Round {
   RoundTraits traits;
   // Counted since the start of training, and for evaluations from kFirstEvaluation: the key of random
@@ -82,7 +84,6 @@ struct Round {
 
   std::vector<Slot> slots;  // with the backward slots of an open graph, which get their numbers when they are requested
   std::size_t num_committed = 0;    // the number of slots that are committed
-  bool graph_is_open = false;       // backward slots may still be appended
   std::map<BlockRow, int> readers;  // number of readers of this round's blocks; a block without readers is freed
   std::set<BlockRow> unwritten;     // blocks whose slots are not committed; these are not freed
   // The blocks of other rounds that this round's slots read, by the row of this round that they
@@ -91,14 +92,25 @@ struct Round {
   // By weight group, from the round's first committed task that used it; --check-consistency only.
   std::map<GroupId, WeightsSeen> weights_seen;
   std::vector<double> losses;  // sums over the microbatches
-  bool forward_done = false;   // outputs and losses are final
-  bool all_done = false;       // all slots are committed, and no more will be added
 
   [[nodiscard]] CatalogueLayer catalogue_layer(int layer) const { return first_layer + layer; }
+  // Returns true if a backward pass may still be accepted.
+  [[nodiscard]] bool graph_is_open() const { return is(RoundState::kForwardOfGraph) || is(RoundState::kGraphOpen); }
+  // Returns true if outputs and losses are final.
+  [[nodiscard]] bool forward_is_done() const {
+    return is(RoundState::kGraphOpen) || is(RoundState::kBackward) || is_done();
+  }
+  // Returns true if all slots are committed, and no more will be added.
+  [[nodiscard]] bool is_done() const { return is(RoundState::kDone); }
+  [[nodiscard]] bool is(RoundState state) const { return lifecycle_.is(state); }
+  void move_to(RoundState state) { lifecycle_.move_to(state, static_cast<std::int64_t>(number)); }
+
+ private:
+  Lifecycle<kRoundLifecycle> lifecycle_;
 };
 
-// Returns the slots of a round in the order of dispatch, without numbers: forward, fused, backward
-// stages. Backward stages end at `first_trained_layer`.
+// Returns the slots of a round, without numbers, in the order of dispatch, which is that of
+// stages_of().
 [[nodiscard]] std::vector<Slot> slots_of(const Plan& plan, int num_layers, int first_trained_layer);
 
 // Returns the command of a slot, without the fields that are known only at its dispatch.

@@ -91,7 +91,7 @@ void RoundBlocks::free_block(const BlockPlace& place) {
 }
 
 void RoundBlocks::free_table_if_unused(Round& round) {
-  if (!round.all_done || !round.readers.empty() || round.table_bytes == 0) return;
+  if (!round.is_done() || !round.readers.empty() || round.table_bytes == 0) return;
   inputs_.free(round.table);
   round.table_bytes = 0;
 }

@@ -49,8 +49,7 @@ class RoundBlocks {
   // commands.
   void drop(const std::shared_ptr<Round>& round, std::span<const Command> commands);
 
-  // Ends a round, which reads no blocks of other rounds any more. REQUIRES: the round's all_done
-  // was just set.
+  // Ends a round, which reads no blocks of other rounds any more. REQUIRES: the round has just become done.
   void end(Round& round);
 
   // Sends the workers the freed blocks that did not fit into their rings so far. Returns false if

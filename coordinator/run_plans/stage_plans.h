@@ -59,7 +59,7 @@ class StagePlans {
 
   // Adds the measurements of a finished round of this kind: times and memory by layer, over all of
   // its microbatches. May cut automatic plans again.
-  void learn(int pipeline, PlanKind kind, const RoundTable& table);
+  void learn(int number, PlanKind kind, const RoundTable& table);
   // Notes the memory that a worker reported of its device.
   void note_memory(const DeviceMemoryPeaks& peaks) { room_.note(peaks); }
 

@@ -57,4 +57,10 @@ void EmulatedGroupUpdater::pass(std::uint64_t bytes) const {
   sleep_until_ns(now_ns() + static_cast<std::int64_t>(static_cast<double>(bytes) / memory_.bytes_per_ns));
 }
 
+GroupUpdaterMaker emulated_updaters(const HostMemoryModel& memory) {
+  return [memory](const Catalogue& catalogue, bool adds_rounds) {
+    return std::make_unique<EmulatedGroupUpdater>(catalogue, memory, adds_rounds);
+  };
+}
+
 }  // namespace rp

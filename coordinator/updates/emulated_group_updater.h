@@ -31,7 +31,7 @@ class EmulatedGroupUpdater : public GroupUpdater {
   // Return the number of bytes that each kind of pass over a weight group reads and writes.
   [[nodiscard]] std::uint64_t sum_bytes(UseId use, bool begins) const;
   [[nodiscard]] std::uint64_t norm_bytes(GroupId group) const;
-  [[nodiscard]] std::uint64_t update_bytes(GroupId group, bool skipped) const;
+  [[nodiscard]] std::uint64_t update_bytes(GroupId index, bool skipped) const;
 
  private:
   // Returns the bytes of the gradients of a group's uses, as the update reads them.
@@ -42,5 +42,8 @@ class EmulatedGroupUpdater : public GroupUpdater {
   const HostMemoryModel memory_;
   const bool adds_rounds_;
 };
+
+// Returns a maker of such updaters, for CoordinatorOptions.
+[[nodiscard]] GroupUpdaterMaker emulated_updaters(const HostMemoryModel& memory);
 
 }  // namespace rp

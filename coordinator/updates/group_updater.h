@@ -5,9 +5,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <span>
 
-#include "hoststore/ids.h"
+#include "hoststore/catalogue.h"
 #include "optimizer/update.h"
 
 namespace rp {
@@ -30,5 +32,8 @@ class GroupUpdater {
   // weights. REQUIRES: fp32 masters.
   virtual void update(GroupId group, std::uint64_t version, std::span<const UpdateSpan> rules) = 0;
 };
+
+// Makes a GroupUpdater for a catalogue, which outlives it. `adds_rounds`: the gradients of several rounds are added.
+using GroupUpdaterMaker = std::function<std::unique_ptr<GroupUpdater>(const Catalogue& catalogue, bool adds_rounds)>;
 
 }  // namespace rp

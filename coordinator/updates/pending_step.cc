@@ -7,23 +7,27 @@
 
 namespace rp {
 
-PendingStep::PendingStep(const Catalogue& catalogue, std::uint32_t pipeline, std::span<const GroupId> groups,
-                         bool scales_loss)
-    : catalogue_(catalogue), pipeline_(catalogue.pipelines()[pipeline]), groups_(groups), scales_loss_(scales_loss) {
+PendingStep::PendingStep(std::uint64_t version, const Catalogue& catalogue, std::uint32_t pipeline,
+                         std::span<const GroupId> groups, bool scales_loss)
+    : version_(version),
+      catalogue_(catalogue),
+      pipeline_(catalogue.pipelines()[pipeline]),
+      groups_(groups),
+      scales_loss_(scales_loss) {
   for (const GroupId group : groups) open_[group] = 0;
 }
 
 bool PendingStep::close(UseId use) {
   const GroupId group = group_of(use);
   RP_ASSERT(open_[group] > 0);
-  if (--open_[group] > 0 || !is_called_) return false;
+  if (--open_[group] > 0 || !is_called()) return false;
   ready_.insert(group);
   ++num_ready_;
   return true;
 }
 
 void PendingStep::call(std::uint64_t used_version, StepRequest request) {
-  is_called_ = true;
+  move_to(StepState::kCalled);
   used_version_ = used_version;
   request_ = std::move(request);
   for (const auto& [group, open] : open_) {
@@ -49,7 +53,7 @@ bool PendingStep::may_be_skipped() const {
 bool PendingStep::is_barrier() const { return may_be_skipped() || request_.function; }
 
 bool PendingStep::can_update() const {
-  if (!is_called_) return false;
+  if (!is_called()) return false;
   if (groups_.empty()) return true;  // nothing to train
   if (ready_.empty()) return false;
   return !is_barrier() || num_ready_ == groups_.size();

@@ -2,9 +2,9 @@
 // Tracks a step from the first task of its rounds to its last updated weight group: which groups
 // have final gradients, what is known of these, and what the step does to each group.
 //
-// A group is open while a task that uses it is not closed. It is ready, permanently, once step()
-// was called and it is not open any more: only the step uses its gradient then, and no task reads
-// the copy that the update overwrites. Groups are the trained weight groups of one pipeline.
+// The gradients of a step are collected until step() is called. A group is open while a task that uses it is not
+// closed. It is ready, permanently, once step() was called and it is not open any more: only the step uses its gradient
+// then, and no task reads the copy that the update overwrites. Groups are the trained weight groups of one pipeline.
 //
 // Owned by the Updates and guarded by their mutex. The Catalogue and the list of groups must outlive it.
 #pragma once
@@ -16,6 +16,7 @@
 #include <span>
 #include <vector>
 
+#include "common/lifecycle.h"
 #include "coordinator/updates/step_request.h"
 #include "hoststore/catalogue.h"
 #include "optimizer/update.h"
@@ -29,10 +30,35 @@ struct CommittedGradient {
   std::uint64_t checksum = 0;        // only with --check-consistency
 };
 
+enum class StepState : std::uint8_t {
+  kCollecting,  // tasks of its rounds are accepted and committed
+  kCalled,      // step() was called
+  kNormKnown,   // its gradients are final, and their norm is known: it is skipped or not
+  kUpdating,    // groups are being updated
+  kApplied,     // its version is complete in all groups
+};
+
+// After the death of the coordinator, replay will find a step in kUpdating with some groups at the new version. A new
+// state "recovered" will then precede kUpdating, with the request from the store instead of a call of step().
+inline constexpr LifecycleTable<StepState, 5, 7> kStepLifecycle = {
+    "step",
+    {"collecting", "called", "norm known", "updating", "applied"},
+    {{
+        {StepState::kCollecting, StepState::kCalled, "step() was called"},
+        {StepState::kCalled, StepState::kNormKnown, "all groups are ready, and the step needs their norm first"},
+        {StepState::kCalled, StepState::kUpdating, "a group is ready"},
+        {StepState::kCalled, StepState::kApplied, "there are no groups"},
+        {StepState::kNormKnown, StepState::kUpdating, "all groups are ready"},
+        {StepState::kNormKnown, StepState::kApplied, "there are no groups"},
+        {StepState::kUpdating, StepState::kApplied, "all groups are updated"},
+    }}};
+
 class PendingStep {
  public:
-  // `scales_loss`: true if the loss is scaled, so that the step is skipped on overflow.
-  PendingStep(const Catalogue& catalogue, std::uint32_t pipeline, std::span<const GroupId> groups, bool scales_loss);
+  // `version`: of the weights that the step makes. `scales_loss`: true if the loss is scaled, so that the step is
+  // skipped on overflow.
+  PendingStep(std::uint64_t version, const Catalogue& catalogue, std::uint32_t pipeline,
+              std::span<const GroupId> groups, bool scales_loss);
 
   // open(): a task that has this use was accepted. close(): the task is committed, and its gradient
   // is added if there is a sum. close() returns true if the use's group became ready. REQUIRES: a
@@ -42,7 +68,9 @@ class PendingStep {
 
   // Notes that step() was called.
   void call(std::uint64_t used_version, StepRequest request);
-  [[nodiscard]] bool is_called() const { return is_called_; }
+  [[nodiscard]] bool is_called() const { return !lifecycle_.is(StepState::kCollecting); }
+  [[nodiscard]] bool is(StepState state) const { return lifecycle_.is(state); }
+  void move_to(StepState state) { lifecycle_.move_to(state, static_cast<std::int64_t>(version_)); }
 
   // Stores the gradient of a use, from the step's last round so far.
   void set_gradient(const CommittedGradient& gradient) { gradients_[gradient.use] = gradient; }
@@ -87,11 +115,12 @@ class PendingStep {
   // Returns true if a gradient that is not finite causes the step to be skipped.
   [[nodiscard]] bool may_be_skipped() const;
 
+  const std::uint64_t version_;
   const Catalogue& catalogue_;
   const PipelineRecord& pipeline_;
   const std::span<const GroupId> groups_;
   const bool scales_loss_;
-  bool is_called_ = false;
+  Lifecycle<kStepLifecycle> lifecycle_;
   std::uint64_t used_version_ = 0;
   StepRequest request_;
   const std::shared_ptr<StepOutcome> outcome_ = std::make_shared<StepOutcome>();

@@ -17,7 +17,7 @@ constexpr std::size_t kPieceBytes = std::size_t{8} << 20;
 
 }  // namespace
 
-StateSnapshot::StateSnapshot(std::vector<Part> parts, std::function<std::uint64_t()> free_bytes)
+StateSnapshot::StateSnapshot(const std::vector<Part>& parts, std::function<std::uint64_t()> free_bytes)
     : free_bytes_(std::move(free_bytes)) {
   for (const Part& part : parts) parts_.push_back({.part = part, .copy = nullptr});
 }

@@ -34,7 +34,7 @@ class StateSnapshot {
   // `parts`: in the order in which the saver reads them. Their memory must outlive this object.
   // `free_bytes`: returns the memory that is free now, in addition to the existing copies. The
   // updates thread calls it before each copy.
-  StateSnapshot(std::vector<Part> parts, std::function<std::uint64_t()> free_bytes);
+  StateSnapshot(const std::vector<Part>& parts, std::function<std::uint64_t()> free_bytes);
 
   // Passes the bytes of the next part to `take`, piece by piece, and frees the part's copy. `take`
   // may be slow: it delays only updates of this part's group, and these only until the piece is

@@ -15,9 +15,7 @@ namespace {
 
 std::unique_ptr<GroupUpdater> make_updater(Store& store, std::span<const GroupId> groups,
                                            const UpdatesOptions& options) {
-  if (options.emulated) {
-    return std::make_unique<EmulatedGroupUpdater>(store.catalogue(), *options.emulated, options.adds_rounds);
-  }
+  if (options.make_updater) return options.make_updater(store.catalogue(), options.adds_rounds);
   return std::make_unique<MemoryGroupUpdater>(store, groups, options.num_threads, options.adds_rounds);
 }
 
@@ -81,7 +79,7 @@ UpdateHistory Updates::wait_kept() {
   return *kept_.history;
 }
 
-std::shared_ptr<StateSnapshot> Updates::snapshot_before(std::uint64_t version) {
+std::shared_ptr<StateSnapshot> Updates::snapshot_before(std::uint64_t version) const {
   return version > kept_.version ? kept_.snapshot : nullptr;
 }
 
@@ -95,7 +93,8 @@ void Updates::wait_saved(StateSnapshot* snapshot, GroupId group) {
 }
 
 PendingStep& Updates::step_at(std::uint64_t version) {
-  return steps_.try_emplace(version, store_.catalogue(), pipeline_, groups_, loss_scaler_.is_on()).first->second;
+  return steps_.try_emplace(version, version, store_.catalogue(), pipeline_, groups_, loss_scaler_.is_on())
+      .first->second;
 }
 
 std::shared_ptr<StepOutcome> Updates::accept_step(std::uint64_t version, std::uint64_t used_version,
@@ -124,7 +123,7 @@ void Updates::gradient_committed(std::uint64_t version, UseId use, std::uint64_t
   const CommittedGradient gradient{.use = use, .released_after = released_after, .checksum = checksum};
   step.set_gradient(gradient);
   if (options_.adds_rounds) {
-    to_add_.push_back({version, gradient});  // the task counts as open until its gradient is added
+    to_add_.emplace_back(version, gradient);  // the task counts as open until its gradient is added
     changed_.notify_all();
     return;
   }
@@ -230,11 +229,12 @@ void Updates::update() {
   PendingStep& step = steps_.begin()->second;
   if (step.is_barrier() && !step.norm_is_known()) {
     finish_norms_of_groups(version, step);
+    step.move_to(StepState::kNormKnown);
     loss_scaler_.publish(version, step.outcome()->skipped);
   }
-  if (groups_.empty()) {
-    end_step(version, step);
-  } else if (step.function()) {
+  if (groups_.empty()) return end_step(version, step);
+  if (!step.is(StepState::kUpdating)) step.move_to(StepState::kUpdating);
+  if (step.function()) {
     update_by_function(version, step);
   } else {
     update_one_group(version, step);
@@ -306,6 +306,7 @@ void Updates::update_by_function(std::uint64_t version, PendingStep& step) {
 
 void Updates::end_step(std::uint64_t version, PendingStep& step) {
   if (!step.norm_is_known()) finish_norm(step);
+  step.move_to(StepState::kApplied);
   if (!step.outcome()->skipped) ++num_applied_;
   version_ = version;
   if (kept_.version == version && kept_.snapshot != nullptr) kept_.history = history();

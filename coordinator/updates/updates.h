@@ -39,7 +39,6 @@
 #include <vector>
 
 #include "common/mutex.h"
-#include "coordinator/updates/emulated_group_updater.h"
 #include "coordinator/updates/group_updater.h"
 #include "coordinator/updates/loss_scaler.h"
 #include "coordinator/updates/pending_step.h"
@@ -60,9 +59,9 @@ struct UpdatesOptions {
   // Called with the exception that the function of a step throws, or with a violation of
   // consistency; the run cannot continue then.
   std::function<void(std::exception_ptr)> report_failure{};
-  WaitRecord waits{};                         // of the updates thread
-  UpdateTrace* trace = nullptr;               // records what the updates thread does; may be nullptr
-  std::optional<HostMemoryModel> emulated{};  // updates only take time, and touch no data
+  WaitRecord waits{};                // of the updates thread
+  UpdateTrace* trace = nullptr;      // records what the updates thread does; may be nullptr
+  GroupUpdaterMaker make_updater{};  // empty: updates the groups in host memory
 };
 
 class Updates {
@@ -144,7 +143,7 @@ class Updates {
   void end_step(std::uint64_t version, PendingStep& step) RP_REQUIRES(mutex_);  // destroys `step`
   [[nodiscard]] UpdateHistory history() const RP_REQUIRES(mutex_);
   // Returns the snapshot that an update to `version` must not change; may be null.
-  [[nodiscard]] std::shared_ptr<StateSnapshot> snapshot_before(std::uint64_t version) RP_REQUIRES(mutex_);
+  [[nodiscard]] std::shared_ptr<StateSnapshot> snapshot_before(std::uint64_t version) const RP_REQUIRES(mutex_);
   // Blocks until the group may be changed. `snapshot`: from snapshot_before().
   void wait_saved(StateSnapshot* snapshot, GroupId group);
 

@@ -7,7 +7,7 @@
 
 namespace rp {
 
-PagePopulator::PagePopulator(std::vector<Range> ranges, int num_threads) {
+PagePopulator::PagePopulator(const std::vector<Range>& ranges, int num_threads) {
   for (const Range& range : ranges) {
     for (std::uint64_t at = 0; at < range.bytes; at += kPieceBytes) {
       pieces_.push_back({range.data + at, std::min(kPieceBytes, range.bytes - at), range.access});

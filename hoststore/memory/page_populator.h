@@ -28,7 +28,7 @@ class PagePopulator {
 
   // Starts the threads, which populate the ranges in order. A thread stops if the kernel refuses it
   // pages; the remaining pages are left to the other threads and to page faults.
-  PagePopulator(std::vector<Range> ranges, int num_threads);
+  PagePopulator(const std::vector<Range>& ranges, int num_threads);
   ~PagePopulator();  // finishes the pieces that are in progress and leaves the rest
   PagePopulator(const PagePopulator&) = delete;
   PagePopulator& operator=(const PagePopulator&) = delete;

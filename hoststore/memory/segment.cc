@@ -200,7 +200,7 @@ Mapping::Mapping(const Segment& segment, Access access, std::uint64_t offset, st
   }
 }
 
-void Mapping::advise_huge_pages() {
+void Mapping::advise_huge_pages() const {
   if (bytes() > 0) (void)madvise(data(), bytes(), MADV_HUGEPAGE);
 }
 

@@ -77,7 +77,7 @@ class Mapping {
   Mapping(const Segment& segment, Access access, std::uint64_t offset, std::uint64_t bytes);
 
   // Requests huge pages for those pages that are not allocated yet (SharedHugePages::kAdvised).
-  void advise_huge_pages();
+  void advise_huge_pages() const;
 
   [[nodiscard]] std::byte* data() const { return static_cast<std::byte*>(region_.get_address()); }
   [[nodiscard]] std::uint64_t bytes() const { return region_.get_size(); }

@@ -40,7 +40,7 @@ struct Scalar {
 
   struct Squares {
     explicit Squares(double* all_lanes) : lanes(all_lanes) {}
-    void add(std::size_t lane, float x) { lanes[lane] += static_cast<double>(x) * static_cast<double>(x); }
+    void add(std::size_t lane, float x) const { lanes[lane] += static_cast<double>(x) * static_cast<double>(x); }
     void put(double*) const {}
     double* lanes;
   };

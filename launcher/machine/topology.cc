@@ -25,7 +25,7 @@ CpuList share_of(const CpuList& cpus, std::size_t i, std::size_t sharers) {
 
 std::vector<NumaNode> numa_nodes(const CpuList& allowed) {
   hwloc_topology_t topology = nullptr;
-  const std::vector<NumaNode> unknown{{.number = -1, .cpus = allowed}};
+  std::vector<NumaNode> unknown{{.number = -1, .cpus = allowed}};
   if (hwloc_topology_init(&topology) != 0) return unknown;
   const std::unique_ptr<hwloc_topology, decltype(&hwloc_topology_destroy)> owner(topology, hwloc_topology_destroy);
   if (hwloc_topology_load(topology) != 0) return unknown;

@@ -214,7 +214,7 @@ void add_layers(const ConfigSection& file, const DecoderLayerConfig& layer, Mode
 }
 
 std::vector<std::string> read_layer_types(const ConfigSection& file, std::int64_t num_layers) {
-  const std::vector<std::string> types = file.texts("layer_types");
+  std::vector<std::string> types = file.texts("layer_types");
   if (!types.empty() && types.size() != static_cast<std::size_t>(num_layers)) {
     throw file.refuse("layer_types has ", types.size(), " entries, but num_hidden_layers is ", num_layers);
   }

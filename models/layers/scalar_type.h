@@ -10,6 +10,7 @@
 #include <iterator>
 
 #include "common/dtype.h"
+#include "common/indexed.h"
 #include "common/text.h"
 #include "roundpipe/error.h"
 
@@ -18,9 +19,10 @@ namespace rp {
 namespace internal {
 
 // In the order of DType.
-inline constexpr at::ScalarType kScalarTypes[] = {at::kFloat, at::kBFloat16, at::kHalf, at::kDouble, at::kLong,
-                                                  at::kInt,   at::kShort,    at::kChar, at::kByte,   at::kBool};
-static_assert(std::size(kScalarTypes) == kNumDTypes);
+inline constexpr IndexedArray<DType, at::ScalarType, kNumDTypes> kScalarTypes = {
+    at::kFloat, at::kBFloat16, at::kHalf, at::kDouble, at::kLong,
+    at::kInt,   at::kShort,    at::kChar, at::kByte,   at::kBool};
+static_assert(kScalarTypes[DType::kBool] == at::kBool);
 
 }  // namespace internal
 

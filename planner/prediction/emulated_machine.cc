@@ -57,7 +57,7 @@ EmulatedMachine of_profile(const std::string& name) {
 EmulatedMachine emulated_machine(const std::string& name) {
   const bool is_workload = is_path(name) && read_json_file(name, kMaxMachineBytes).contains("layers");
   EmulatedMachine machine = is_workload ? of_workload(name) : of_profile(name);
-  machine.name = "sim:" + name;
+  machine.name = cat(kEmulatedDevice, name);
   return machine;
 }
 

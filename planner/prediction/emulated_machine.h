@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "scheduler/gpu_profile.h"
@@ -13,6 +14,9 @@
 #include "scheduler/workload.h"
 
 namespace rp {
+
+// What stands before the machine's name in --device.
+inline constexpr std::string_view kEmulatedDevice = "sim:";
 
 struct EmulatedMachine {
   std::string name;  // such as "sim:rtx4090"

@@ -140,7 +140,7 @@ class Reader {
   }
   // Returns the numbers of layers of the stages, whose sum must be `num_layers`.
   [[nodiscard]] std::vector<int> stages(const std::string& key, int num_layers) const {
-    const std::vector<int> counts = at(key).is_string() ? printed_stages(key) : listed_stages(key);
+    std::vector<int> counts = at(key).is_string() ? printed_stages(key) : listed_stages(key);
     if (const int sum = std::accumulate(counts.begin(), counts.end(), 0); sum != num_layers) {
       fail("\"", key, "\" has ", sum, " layers together; ", num_layers, " are needed");
     }

@@ -87,10 +87,10 @@ class Handler {
     if (!at_event()) return other("a text");
     buffer_.note_progress();
     if (level_ == 3 && key_ == "ph") is_complete_ = value == "X";
-    if (level_ == 4 && key_ == "phase") event_.phase = std::move(value);
+    if (level_ == 4 && key_ == "phase") event_.phase = value;
     if (level_ != 3) return true;
     for (const auto& [name, member] : kTexts) {
-      if (key_ == name) event_.*member = std::move(value);
+      if (key_ == name) event_.*member = value;
     }
     return true;
   }
@@ -181,10 +181,10 @@ class Handler {
       }
       return true;
     }
-    for (std::size_t i = 0; i < kNumbers.size(); ++i) {
-      if (key_ != kNumbers[i].first) continue;
+    for (const auto& [name, member] : kNumbers) {
+      if (key_ != name) continue;
       check(whole >= 0 && whole <= kMaxNumber, "a whole number, 0 or more");
-      event_.*kNumbers[i].second = whole;
+      event_.*member = whole;
     }
     for (std::size_t i = 0; i < kTimes.size(); ++i) {
       if (key_ != kTimes[i].first) continue;

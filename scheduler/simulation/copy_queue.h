@@ -1,6 +1,6 @@
 // scheduler/simulation/copy_queue.h
-// CopyQueue: one direction of a GPU's link in a simulated run. It runs one copy at a time; urgent
-// copies go before bulk copies. Virtual time, in ms.
+// Orders the copies of one direction of a GPU's link in a simulated run. It runs one copy at a time;
+// urgent copies go before bulk copies. Virtual time, in ms.
 #pragma once
 
 #include <algorithm>
@@ -29,7 +29,7 @@ struct SimulatedCopy {
 
 class CopyQueue {
  public:
-  // `piece`: the number of bytes after which a bulk copy may be interrupted.
+  // `piece`: TransferPolicy::piece.
   explicit CopyQueue(double piece) : piece_(piece) {}
 
   void add_urgent(const SimulatedCopy& copy) { urgent_.push_back(copy); }
@@ -91,8 +91,8 @@ class CopyQueue {
   // it is not interrupted.
   [[nodiscard]] double pause_at(bool bulk_waits) const {
     if (!is_bulk_ || (!bulk_waits && urgent_.empty())) return 0;
-    // Of a piece: at the border of a piece (up to rounding), the copy is interrupted there and not a
-    // piece later.
+    // In pieces. A copy that is at the border of a piece, up to rounding, is interrupted there and
+    // not a piece later.
     constexpr double kRounding = 1e-9;
     return std::max(0.0, std::ceil(active_.bytes / piece_ - 1 - kRounding) * piece_);
   }

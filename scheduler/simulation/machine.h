@@ -8,6 +8,7 @@
 #include <limits>
 #include <vector>
 
+#include "common/run_order.h"
 #include "scheduler/workload.h"
 
 namespace rp {
@@ -58,7 +59,10 @@ struct TransferPolicy {
   // If true, weights and gradients also wait while an input or output of another GPU at the same
   // root is copied.
   bool roots_yield = false;
-  double piece = 8 << 20;  // bytes that a worker enqueues at a time of a bulk copy, where pieces are the shortest
+  // The number of bytes between two places at which a bulk copy can be interrupted. An urgent copy
+  // of a worker waits for all bulk pieces that are in flight, so this is their length together,
+  // where pieces are the shortest.
+  double piece = static_cast<double>(kBulkPiecesInFlight * kMinBulkPieceBytes);
 };
 
 // A run: steps of Workload::num_microbatches, in rounds of Workload::round_microbatches.

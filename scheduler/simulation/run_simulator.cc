@@ -7,6 +7,7 @@
 #include "common/check.h"
 #include "common/indexed.h"
 #include "common/run_depth.h"
+#include "common/run_order.h"
 #include "scheduler/simulation/memory_account.h"
 #include "scheduler/simulation/run_stages.h"
 #include "scheduler/simulation/simulated_gpu.h"
@@ -78,14 +79,21 @@ class RunSimulation {
   }
 
  private:
-  [[nodiscard]] int gpu_of(std::int64_t slot) const { return static_cast<int>(slot % workload_.num_gpus); }
+  [[nodiscard]] int gpu_of(std::int64_t slot) const {
+    return worker_of_slot(static_cast<std::uint64_t>(slot), workload_.num_gpus);
+  }
   [[nodiscard]] int stage_number(std::int64_t slot) const { return static_cast<int>(slot % num_stages_); }
   [[nodiscard]] const RunStage& stage(std::int64_t slot) const { return stages_[stage_number(slot)]; }
   [[nodiscard]] std::int64_t round_of(std::int64_t slot) const { return slot / num_stages_; }
   [[nodiscard]] int step_of(std::int64_t slot) const { return static_cast<int>(round_of(slot) / rounds_a_step_); }
   // The number of steps whose updates the weights of a slot include.
   [[nodiscard]] int version_of(std::int64_t slot) const {
-    return std::max(0, step_of(slot) - (work_.asynchronous ? 1 : 0));
+    return static_cast<int>(steps_in_weights(static_cast<std::uint64_t>(step_of(slot)), work_.asynchronous));
+  }
+  // Returns true if number n gets one of so many buffers or places, `num_returned` of which were
+  // returned so far.
+  [[nodiscard]] static bool has_place(std::int64_t num_returned, std::int64_t n, int num_places) {
+    return static_cast<std::uint64_t>(num_returned) >= returned_before(static_cast<std::uint64_t>(n), num_places);
   }
   [[nodiscard]] std::int64_t slot_of(int gpu, std::int64_t task) const { return task * workload_.num_gpus + gpu; }
   [[nodiscard]] LayerBytes bytes_of(int layer) const {
@@ -127,9 +135,9 @@ class RunSimulation {
 
   bool dispatch() {
     bool moved = false;
-    while (num_dispatched_ < num_slots_ && round_of(num_dispatched_) < round_of(num_committed_) + kRoundsInFlight) {
+    while (num_dispatched_ < num_slots_ && may_begin_round(round_of(num_dispatched_) - round_of(num_committed_))) {
       int& outstanding = outstanding_[gpu_of(num_dispatched_)];
-      if (outstanding > kTasksAhead) break;  // dispatch is in slot order, so later slots wait as well
+      if (!may_send_task(outstanding)) break;  // slots are dispatched in order, so later ones wait as well
       ++outstanding;
       wake(gpu_of(num_dispatched_));
       num_left_[num_dispatched_] =
@@ -143,7 +151,7 @@ class RunSimulation {
   bool feed(int gpu) {
     SimulatedGpu& state = at(gpu);
     const std::int64_t slot = slot_of(gpu, state.fed_task);
-    if (slot >= num_dispatched_ || state.fed_task >= state.task + kStageBuffers) return false;
+    if (slot >= num_dispatched_ || !has_place(state.task, state.fed_task, kStageBuffers)) return false;
     const LayerRange& layers = stage(slot).work.layers;
     bool moved = state.fed_layer < 0;
     if (state.fed_layer < 0) {
@@ -177,7 +185,7 @@ class RunSimulation {
     // The weight uploader passes a task on before it waits for weights.
     const bool is_fed =
         state.fetch_task < state.fed_task || (state.fetch_task == state.fed_task && state.fed_layer >= 0);
-    if (!is_fed || state.num_fetched >= state.num_computed + kInputPlaces) return false;
+    if (!is_fed || !has_place(state.num_computed, state.num_fetched, kInputPlaces)) return false;
     const RunStage& what = stage(slot);
     const StageRead& read = what.reads[state.fetch_read];
     if (read.source != StageRead::kFromHost &&

@@ -14,30 +14,32 @@ class StageReader {
   StageReader(const RunWork& work, const std::vector<StageWork>& stages) : work_(work), stages_(stages) {
     for (const StageWork& stage : stages) {
       if (stage.kind != TaskKind::kBackward) continue;
-      for (int layer = stage.layers.first; layer < end_of_inputs(stage); ++layer) kept_.insert(layer);
+      const LayerRange read = inputs_of(stage);
+      for (int boundary = read.first; boundary < read.end; ++boundary) kept_.insert(boundary);
     }
   }
 
   [[nodiscard]] double bytes(int boundary) const { return work_.layers.empty() ? 0 : work_.layers[boundary].input; }
   // Returns true if a backward stage reads the boundary again.
-  [[nodiscard]] bool is_kept(int boundary) const { return kept_.count(boundary) > 0; }
+  [[nodiscard]] bool is_kept(int boundary) const { return kept_.contains(boundary); }
 
   // Returns all reads of a stage except the gradient.
   [[nodiscard]] std::vector<StageRead> inputs(const StageWork& stage) const {
     std::vector<StageRead> reads;
-    for (int layer = stage.layers.first; layer < end_of_inputs(stage); ++layer) {
-      const int source = maker(layer);
+    const LayerRange boundaries = inputs_of(stage);
+    for (int boundary = boundaries.first; boundary < boundaries.end; ++boundary) {
+      const int source = maker(boundary);
       if (reads.empty() || reads.back().source != source) reads.push_back({.source = source});
-      reads.back().bytes += bytes(layer);
+      reads.back().bytes += bytes(boundary);
     }
     return reads;
   }
 
  private:
-  // Layers of the stage before the returned one read an input from the host store.
-  [[nodiscard]] int end_of_inputs(const StageWork& stage) const {
-    const bool by_layer = stage.kind == TaskKind::kBackward && work_.workload.recompute == RecomputeGrain::kLayer;
-    return by_layer ? stage.layers.end : stage.layers.first + 1;
+  // Returns the boundaries that the stage reads from the host store.
+  [[nodiscard]] LayerRange inputs_of(const StageWork& stage) const {
+    const bool recomputes = stage.kind == TaskKind::kBackward;
+    return recompute_inputs(stage.layers, recomputes ? work_.workload.recompute : RecomputeGrain::kStage);
   }
   [[nodiscard]] int maker(int boundary) const {
     for (std::size_t i = 0; i < stages_.size() && boundary > 0; ++i) {

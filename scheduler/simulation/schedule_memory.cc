@@ -79,8 +79,7 @@ std::vector<MemorySample> round_gpu(const TaskGraph& graph, const Timeline& time
   Changes changes;
   double last_start = 0, free = 0;           // of the previous task: its beginning and its end
   double before_last_end = 0, last_end = 0;  // of the two previous slots
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    const auto number = static_cast<std::size_t>(order[i]);
+  for (const int number : order) {
     const SimulatedTask& task = graph.tasks[number];
     const RunStage& stage = stages[task.stage];
     // By rounding, a task that waits for nothing may begin slightly before `free`.

@@ -1,6 +1,6 @@
 // scheduler/simulation/simulated_gpu.h
-// SimulatedGpu: how far a worker is in a simulated run. It has the state of the four threads of
-// worker/worker.h, and what they pass to each other.
+// Tracks how far a worker is in a simulated run: the state of the four threads of worker/worker.h,
+// and what they pass to each other.
 #pragma once
 
 #include <cstddef>

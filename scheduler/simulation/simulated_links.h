@@ -1,7 +1,7 @@
 // scheduler/simulation/simulated_links.h
-// SimulatedLinks: everything that moves bytes on a machine in a simulated run. That is both
-// directions of each GPU's link, and one update at a time in host memory; PCIe roots and host
-// memory are shared fairly. Virtual time, in ms.
+// Simulates everything that moves bytes on a machine in a simulated run: both directions of each
+// GPU's link, and one update at a time in host memory. PCIe roots and host memory are shared
+// fairly. Virtual time, in ms.
 #pragma once
 
 #include <deque>

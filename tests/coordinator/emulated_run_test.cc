@@ -8,6 +8,7 @@
 
 #include "coordinator/schedule_report.h"
 #include "coordinator/simulated_steps.h"
+#include "coordinator/updates/emulated_group_updater.h"
 #include "device/emulated_device.h"
 #include "roundpipe/error.h"
 #include "scheduler/round_schedule.h"
@@ -91,7 +92,7 @@ MeasuredSteps measure(Store& store, const Training& training, const EmulatedDevi
                                   .plan = {.by_hand = parse_plan(kPlan, kNumLayers)}};
   Coordinator coordinator(store, {.pipelines = {pipeline},
                                   .on_commit = [&report](const CommittedTask& task) { report.add(task); },
-                                  .emulated_memory = memory});
+                                  .make_updater = emulated_updaters(memory)});
   train(coordinator, training);
   EXPECT_EQ(report.shape().recompute, training.recompute);
   if (compared != nullptr) {

@@ -18,7 +18,7 @@ class PendingStepTest : public testing::Test {
     catalogue_ = Catalogue::lay_out(layers, 1, false);
     groups_ = catalogue_.trained_groups(0);
   }
-  PendingStep step(bool scales_loss = false) { return {catalogue_, 0, groups_, scales_loss}; }
+  PendingStep step(bool scales_loss = false) { return {1, catalogue_, 0, groups_, scales_loss}; }
 
   Catalogue catalogue_;
   std::vector<GroupId> groups_;

@@ -20,7 +20,7 @@ class PipelineBuffersTest : public testing::Test {
   std::shared_ptr<Round> initial() {
     auto result = round(RoundMode::kTrain);
     inputs_.place({.tensors = {float_tensor(values_)}}, store_->round_table(*result), kRow.kind, kRow.index, 0);
-    result->all_done = true;
+    result->move_to(RoundState::kDone);
     buffers_.set(0, {result, kRow});
     return result;
   }

@@ -8,6 +8,7 @@
 
 #include "roundpipe/roundpipe.h"
 #include "tests/models/golden.h"
+#include "tests/pipeline/residual_block.h"
 #include "tests/reference/reference_loop.h"
 
 namespace rp::test {
@@ -18,14 +19,6 @@ using Weights = std::vector<at::Tensor>;
 
 constexpr int kLayers = 3, kSize = 5, kSteps = 7, kMicrobatches = 3;
 const AdamW kRule{.learning_rate = 0.02, .weight_decay = 0.1};
-
-struct Block : torch::nn::Module {
-  Block() : linear(register_module("linear", torch::nn::Linear(kSize, kSize))) {}
-  at::Tensor forward(at::Tensor x) { return x + torch::tanh(linear(x)); }
-  torch::nn::Linear linear;
-};
-
-at::Tensor mean_square(at::Tensor output, at::Tensor label) { return (output - label).square().sum() / 64; }
 
 struct Examples {
   at::Tensor x, y;
@@ -61,7 +54,7 @@ double add_gradients(const Weights& weights, const Examples& batch, Weights& gra
     at::Tensor x = part_of(batch.x, m);
     for (std::size_t layer = 0; layer < kLayers; ++layer)
       x = x + torch::tanh(at::linear(x, leaves[2 * layer], leaves[2 * layer + 1]));
-    const at::Tensor loss = mean_square(x, part_of(batch.y, m));
+    const at::Tensor loss = mean_square<64>(x, part_of(batch.y, m));
     loss.backward();
     total += loss.item<double>();
   }
@@ -102,7 +95,8 @@ Trained train_plainly(const Weights& initial, int rounds_per_step, int delay) {
 
 struct PipelineRun {
   PipelineRun(int rounds_per_step, bool asynchronous, const char* plan)
-      : pipeline(session, Model{layer<Block>(), layer<Block>(), layer<Block>()}, loss("mean square", mean_square),
+      : pipeline(session, Model{layer<ResidualBlock>(kSize), layer<ResidualBlock>(kSize), layer<ResidualBlock>(kSize)},
+                 loss("mean square", mean_square<64>),
                  {.num_microbatches = kMicrobatches,
                   .plan = plan,
                   .rounds_per_step = rounds_per_step,
@@ -136,11 +130,6 @@ struct PipelineRun {
   Session session{0, nullptr};
   Pipeline pipeline;
 };
-
-void expect_same(const Weights& actual, const Weights& expected) {
-  ASSERT_EQ(actual.size(), expected.size());
-  for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(same_bits(actual[i], expected[i])) << "parameter " << i;
-}
 
 void expect_delay(bool asynchronous, int delay) {
   for (const int rounds_per_step : {1, 2}) {

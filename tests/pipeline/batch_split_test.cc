@@ -9,7 +9,7 @@
 namespace rp {
 namespace {
 
-std::string error_of(const Batch& inputs, const Batch& arguments, int num_microbatches) {
+std::string split_error(const Batch& inputs, const Batch& arguments, int num_microbatches) {
   try {
     const BatchSplit split(inputs, {}, arguments, {}, num_microbatches);
   } catch (const Error& error) {
@@ -39,16 +39,16 @@ TEST(BatchSplit, TensorsThatAreNotDenseAreCopied) {
 }
 
 TEST(BatchSplit, WhatCannotBeSplitIsRefusedWithNumbers) {
-  EXPECT_THAT(error_of({at::zeros({3, 2})}, {}, 4),
+  EXPECT_THAT(split_error({at::zeros({3, 2})}, {}, 4),
               testing::HasSubstr("a batch of 3 cannot be split into 4 microbatches"));
-  EXPECT_THAT(error_of({at::zeros({4, 2})}, {at::zeros({5})}, 2), testing::HasSubstr("one has 4 and another 5"));
-  EXPECT_THAT(error_of({at::zeros({4}, at::kComplexFloat)}, {}, 2), testing::HasSubstr("cannot travel"));
-  EXPECT_THAT(error_of({at::scalar_tensor(1.0)}, {}, 2), testing::HasSubstr("no input has a dimension to cut"));
-  EXPECT_THAT(error_of({at::zeros({4}), at::zeros({4}, at::kMeta)}, {}, 2),
+  EXPECT_THAT(split_error({at::zeros({4, 2})}, {at::zeros({5})}, 2), testing::HasSubstr("one has 4 and another 5"));
+  EXPECT_THAT(split_error({at::zeros({4}, at::kComplexFloat)}, {}, 2), testing::HasSubstr("cannot travel"));
+  EXPECT_THAT(split_error({at::scalar_tensor(1.0)}, {}, 2), testing::HasSubstr("no input has a dimension to cut"));
+  EXPECT_THAT(split_error({at::zeros({4}), at::zeros({4}, at::kMeta)}, {}, 2),
               testing::HasSubstr("input 1 is on device meta"));
   Batch both(Value(Value::Map{{"labels", at::zeros({4})}}));
   both.tensors.push_back(at::zeros({4}));
-  EXPECT_THAT(error_of({at::zeros({4})}, both, 2), testing::HasSubstr("one nested value, or a list of tensors"));
+  EXPECT_THAT(split_error({at::zeros({4})}, both, 2), testing::HasSubstr("one nested value, or a list of tensors"));
 }
 
 TEST(BatchSplit, CutsAlongTheDimensionsThatAreNamed) {

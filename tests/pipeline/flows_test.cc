@@ -8,18 +8,13 @@
 #include "pipeline/pipeline_impl.h"
 #include "roundpipe/roundpipe.h"
 #include "tests/common/expect_refusal.h"
+#include "tests/pipeline/residual_block.h"
 #include "tests/pipeline/tiny_run.h"
 
 namespace rp::test {
 namespace {
 
 using models::same_bits;
-
-struct Block : torch::nn::Module {
-  explicit Block(int size) : linear(register_module("linear", torch::nn::Linear(size, size))) {}
-  at::Tensor forward(at::Tensor x) { return x + torch::tanh(linear(x)); }
-  torch::nn::Linear linear;
-};
 
 // Adds noise in training only, and counts its forwards in training.
 struct Training : torch::nn::Module {
@@ -57,8 +52,6 @@ struct Rows : torch::nn::Module {
   torch::nn::Embedding table;
 };
 
-at::Tensor mean_square(at::Tensor output, at::Tensor label) { return (output - label).square().sum() / 128; }
-
 at::Tensor batch_of(int seed, std::int64_t rows = 7) {
   return at::randn({rows, 4}, at::make_generator<at::CPUGeneratorImpl>(static_cast<std::uint64_t>(seed)));
 }
@@ -70,15 +63,11 @@ std::vector<at::Tensor> weights_of(Pipeline& pipeline) {
   return weights;
 }
 
-void expect_same(const std::vector<at::Tensor>& actual, const std::vector<at::Tensor>& expected) {
-  ASSERT_EQ(actual.size(), expected.size());
-  for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(same_bits(actual[i], expected[i])) << "tensor " << i;
-}
-
 // A started session of one worker with one pipeline of three blocks.
 struct OneWorkerRun {
-  explicit OneWorkerRun(Model model = {layer<Block>(4), layer<Block>(4), layer<Block>(4)}, PipelineOptions options = {})
-      : pipeline(session, std::move(model), {loss("mean square", mean_square), loss("sums", &OneWorkerRun::sums)},
+  explicit OneWorkerRun(Model model = {layer<ResidualBlock>(4), layer<ResidualBlock>(4), layer<ResidualBlock>(4)},
+                        PipelineOptions options = {})
+      : pipeline(session, std::move(model), {loss("mean square", mean_square<128>), loss("sums", &OneWorkerRun::sums)},
                  with_default(options)) {
     at::set_num_threads(1);
     session.start();
@@ -102,7 +91,7 @@ struct OneWorkerRun {
 TEST(Flows, AnEvaluationGivesTheOutputsAndLeavesTheTrainingsBitsAlone) {
   std::vector<at::Tensor> weights, buffers;
   for (const bool evaluates : {false, true}) {
-    OneWorkerRun run({layer<Block>(4), layer<Training>(), layer<Block>(4)});
+    OneWorkerRun run({layer<ResidualBlock>(4), layer<Training>(), layer<ResidualBlock>(4)});
     for (int step = 0; step < 4; ++step) {
       if (evaluates) {
         const c10::NoGradGuard no_grad;
@@ -131,7 +120,7 @@ TEST(Flows, AnEvaluationGivesTheOutputsAndLeavesTheTrainingsBitsAlone) {
 TEST(Flows, AnEvaluatedLossIsThatOfTheRoundThatFollowsAndLeavesTheTrainingsBitsAlone) {
   std::vector<at::Tensor> weights;
   for (const bool evaluates : {false, true}) {
-    OneWorkerRun run({layer<Block>(4), layer<Block>(4), layer<Block>(4)});
+    OneWorkerRun run({layer<ResidualBlock>(4), layer<ResidualBlock>(4), layer<ResidualBlock>(4)});
     for (int step = 0; step < 4; ++step) {
       std::vector<RoundResult> evaluated;
       for (int i = 0; evaluates && i < 3; ++i)
@@ -147,7 +136,7 @@ TEST(Flows, AnEvaluatedLossIsThatOfTheRoundThatFollowsAndLeavesTheTrainingsBitsA
 }
 
 TEST(Flows, AnEvaluationOfALossGivesNoOutputs) {
-  OneWorkerRun run({layer<Block>(4)});
+  OneWorkerRun run({layer<ResidualBlock>(4)});
   EXPECT_THROW((void)run.pipeline.evaluate(batch_of(0), batch_of(1), {.return_outputs = true}), Error);
   EXPECT_THROW((void)run.pipeline.evaluate(batch_of(0), batch_of(1)).outputs(), Error);
 }
@@ -156,12 +145,12 @@ TEST(Flows, TrainingThroughAutogradHasTheBitsOfTheFusedRound) {
   std::vector<double> losses;
   std::vector<at::Tensor> weights;
   for (const bool outside : {false, true}) {
-    OneWorkerRun run({layer<Block>(4), layer<Training>(), layer<Block>(4)});
+    OneWorkerRun run({layer<ResidualBlock>(4), layer<Training>(), layer<ResidualBlock>(4)});
     for (int step = 0; step < 3; ++step) {
       const at::Tensor x = batch_of(step), y = batch_of(step + 50);
       if (outside) {
         const Tensors outputs = run.pipeline.forward(x);
-        const at::Tensor loss = mean_square(outputs.at(0), y);
+        const at::Tensor loss = mean_square<128>(outputs.at(0), y);
         EXPECT_NEAR(loss.item<double>(), losses.at(step), 1e-5);
         torch::autograd::backward({loss});
       } else {
@@ -185,7 +174,7 @@ TEST(Flows, IntegersMayEnterAndLeaveWhatIsTrainedThroughAutograd) {
       const Tensors outputs = run.pipeline.forward(ids);
       EXPECT_TRUE(at::equal(outputs.at(2), at::full({7}, 2, at::kLong)));
       EXPECT_FALSE(outputs.at(2).requires_grad());
-      torch::autograd::backward({mean_square(outputs.at(0), y)});
+      torch::autograd::backward({mean_square<128>(outputs.at(0), y)});
     } else {
       (void)run.pipeline.forward_backward(ids, y);
     }
@@ -201,12 +190,12 @@ TEST(Flows, GradientsOfInputsReachWhatIsBeforeThePipeline) {
   const at::Tensor scale = at::ones({4}).requires_grad_(true);
   const at::Tensor x = batch_of(1), y = batch_of(2);
   const Tensors outputs = run.pipeline.forward(x * scale);
-  torch::autograd::backward({mean_square(outputs.at(0), y)});
+  torch::autograd::backward({mean_square<128>(outputs.at(0), y)});
   const at::Tensor expected_scale = at::ones({4}).requires_grad_(true);
   at::Tensor value = x * expected_scale;
   const std::vector<at::Tensor> weights = weights_of(run.pipeline);
   for (std::size_t i = 0; i < 6; i += 2) value = value + torch::tanh(at::linear(value, weights[i], weights[i + 1]));
-  torch::autograd::backward({mean_square(value, y)});
+  torch::autograd::backward({mean_square<128>(value, y)});
   EXPECT_TRUE(at::allclose(scale.grad(), expected_scale.grad(), 1e-5, 1e-7));
 }
 
@@ -246,7 +235,7 @@ TEST(Flows, PackedOutputsOfOnePipelineAreInputsAndArgumentsOfAnother) {
     Session session(0, nullptr);
     Pipeline teacher(session, {layer<Frozen>(4), layer<Frozen>(4)}, std::vector<Loss>{},
                      {.num_microbatches = 3, .name = "teacher"});
-    Pipeline student(session, {layer<Block>(4), layer<Block>(4)}, loss("distance", mean_square),
+    Pipeline student(session, {layer<ResidualBlock>(4), layer<ResidualBlock>(4)}, loss("distance", mean_square<128>),
                      {.num_microbatches = 3, .seed = 5, .name = "student"});
     session.start();
     for (int step = 0; step < 4; ++step) {
@@ -288,7 +277,7 @@ struct Choosy : torch::nn::Module {
 };
 
 TEST(Flows, AMicrobatchWithoutAnInputGradientGivesZeros) {
-  OneWorkerRun run({layer<Choosy>(), layer<Block>(4)});
+  OneWorkerRun run({layer<Choosy>(), layer<ResidualBlock>(4)});
   const at::Tensor x = batch_of(1);
   x.abs_();
   x.narrow(0, 3, 2).neg_();  // in the second of three microbatches
@@ -301,7 +290,7 @@ TEST(Flows, AMicrobatchWithoutAnInputGradientGivesZeros) {
 
 TEST(Flows, ASavedStateKnowsNothingOfRoundsAfterTheLastStep) {
   const TempDirectory scratch;
-  const Model model{layer<Block>(4), layer<Training>(), layer<Block>(4)};
+  const Model model{layer<ResidualBlock>(4), layer<Training>(), layer<ResidualBlock>(4)};
   PipelineOptions options;
   options.rounds_per_step = 2;
   const auto step = [](OneWorkerRun& run, int number) {
@@ -381,7 +370,7 @@ TEST(Flows, ALossIsChosenPerCallAndMayGiveSeveralNumbers) {
 }
 
 TEST(Flows, InputsAndOutputsAreTensorsOfTheHost) {
-  OneWorkerRun run({layer<Block>(4)});
+  OneWorkerRun run({layer<ResidualBlock>(4)});
   const at::Tensor elsewhere = batch_of(1).to(at::kMeta);
   expect_error(ExitCode::kUsage, {"input 0", "on device meta", "on the CPU"},
                [&] { (void)run.pipeline.forward_backward(elsewhere, batch_of(2)); });
@@ -395,7 +384,7 @@ TEST(Flows, InputsAndOutputsAreTensorsOfTheHost) {
 }
 
 TEST(Flows, GrainAndPlanOfACallChangeNoBit) {
-  const Model model{layer<Block>(4), layer<Training>(), layer<Block>(4), layer<Block>(4)};
+  const Model model{layer<ResidualBlock>(4), layer<Training>(), layer<ResidualBlock>(4), layer<ResidualBlock>(4)};
   std::vector<at::Tensor> weights;
   const std::vector<CallOptions> all = {
       {},

@@ -3,6 +3,7 @@
 
 #include "pipeline/memory_plan.h"
 #include "roundpipe/roundpipe.h"
+#include "tests/pipeline/residual_block.h"
 #include "tests/pipeline/tiny_run.h"
 
 namespace rp::test {
@@ -10,22 +11,14 @@ namespace {
 
 constexpr int kSize = 1024;  // a million weights per block: a store of 50 MB, of which an arena's piece is 2 %
 
-struct Block : torch::nn::Module {
-  Block() : linear(register_module("linear", torch::nn::Linear(kSize, kSize))) {}
-  at::Tensor forward(at::Tensor x) { return x + torch::tanh(linear(x)); }
-  torch::nn::Linear linear;
-};
-
-struct FrozenBlock : Block {
-  FrozenBlock() {
+struct FrozenBlock : ResidualBlock {
+  FrozenBlock() : ResidualBlock(kSize) {
     for (at::Tensor& parameter : parameters()) parameter.requires_grad_(false);
   }
 };
 
-at::Tensor mean_square(at::Tensor output, at::Tensor label) { return (output - label).to(at::kFloat).square().mean(); }
-
 Model blocks(at::ScalarType dtype) {
-  Model model{layer<Block>(), layer<Block>(), layer<Block>()};
+  Model model{layer<ResidualBlock>(kSize), layer<ResidualBlock>(kSize), layer<ResidualBlock>(kSize)};
   model.set_dtype(dtype);
   return model;
 }
@@ -52,7 +45,7 @@ TEST(MemoryPlan, HasThePromisedBytesPerParameterAndTheKernelAgrees) {
     SCOPED_TRACE(promise.bytes_per_parameter);
     Session session(0, nullptr);
     Pipeline pipeline(
-        session, blocks(promise.dtype), loss("mean square", mean_square),
+        session, blocks(promise.dtype), loss("mean square", mean_square<kSize>),
         {.num_microbatches = 2, .rounds_per_step = promise.rounds_per_step, .asynchronous = promise.asynchronous});
     EXPECT_TRUE(session.memory_plan().items.empty());
     EXPECT_TRUE(pipeline.memory_plan().items.empty());
@@ -97,7 +90,7 @@ TEST(MemoryPlan, OfSeveralPipelinesTellsEachItsOwnAndTheSessionTheSum) {
   Model frozen{layer<FrozenBlock>(), layer<FrozenBlock>()};
   frozen.set_dtype(at::kBFloat16);
   Pipeline teacher(session, frozen, std::vector<Loss>{}, {.num_microbatches = 2});
-  Pipeline student(session, blocks(at::kBFloat16), loss("mean square", mean_square), {.num_microbatches = 2});
+  Pipeline student(session, blocks(at::kBFloat16), loss("mean square", mean_square<kSize>), {.num_microbatches = 2});
   session.start();
   EXPECT_NEAR(teacher.memory_plan().bytes_per_parameter, 2, 0.01);
   EXPECT_NEAR(student.memory_plan().bytes_per_parameter, 16, 0.05);
@@ -127,7 +120,7 @@ TEST(ParamsOn, ADirectoryGivesTheSameBitsAndSaysWhatLiesThere) {
     SessionOptions options;
     if (in_files) options.params_on = scratch.path().string();
     Session session(0, nullptr, options);
-    Pipeline pipeline(session, blocks(at::kBFloat16), loss("mean square", mean_square), {.num_microbatches = 2});
+    Pipeline pipeline(session, blocks(at::kBFloat16), loss("mean square", mean_square<kSize>), {.num_microbatches = 2});
     session.start();
     EXPECT_TRUE(std::filesystem::is_empty(scratch.path())) << "no crash may leave a file there";
     const at::Tensor x = at::ones({16, kSize}, at::kBFloat16);
@@ -149,7 +142,7 @@ TEST(ParamsOn, AWrongDirectoryIsOneClearErrorOfStart) {
   SessionOptions options;
   options.params_on = (scratch.path() / "missing").string();
   Session session(0, nullptr, options);
-  Pipeline pipeline(session, blocks(at::kFloat), loss("mean square", mean_square));
+  Pipeline pipeline(session, blocks(at::kFloat), loss("mean square", mean_square<kSize>));
   try {
     session.start();
     FAIL() << "started";

@@ -11,6 +11,7 @@
 
 #include "roundpipe/error.h"
 #include "roundpipe/recompute.h"
+#include "tests/pipeline/residual_block.h"
 #include "tests/pipeline/tiny_run.h"
 
 namespace rp::test {
@@ -109,8 +110,6 @@ struct Wide : torch::nn::Module {
   at::Tensor weight;
 };
 
-at::Tensor mean_square(at::Tensor output, at::Tensor label) { return (output - label).square().sum() / 100; }
-
 struct Result {
   std::vector<double> losses;
   std::vector<at::Tensor> masters;  // masters of the trained parameters
@@ -126,7 +125,7 @@ Result train(const Model& model, const std::string& plan, std::uint64_t seed,
   SessionOptions options;
   options.plan = (scratch.path() / "plan").string();
   Session session(0, nullptr, options);
-  Pipeline pipeline(session, model, loss("mean square", mean_square),
+  Pipeline pipeline(session, model, loss("mean square", mean_square<100>),
                     {.num_microbatches = 3, .recompute_grain = grain, .seed = seed});
   session.start();
   Result result;

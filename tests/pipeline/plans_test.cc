@@ -7,25 +7,19 @@
 
 #include "roundpipe/roundpipe.h"
 #include "tests/common/expect_refusal.h"
+#include "tests/pipeline/residual_block.h"
 
 namespace rp::test {
 namespace {
 
 using testing::HasSubstr;
 
-struct Block : torch::nn::Module {
-  explicit Block(int size) : linear(register_module("linear", torch::nn::Linear(size, size))) {}
-  at::Tensor forward(at::Tensor x) { return x + torch::tanh(linear(x)); }
-  torch::nn::Linear linear;
-};
-
-at::Tensor mean_square(at::Tensor output, at::Tensor label) { return (output - label).square().sum() / 32; }
-
 struct Program {
   explicit Program(PipelineOptions options)
       : session(0, nullptr),
-        pipeline(session, {layer<Block>(8), layer<Block>(8), layer<Block>(8), layer<Block>(8)},
-                 loss("mean square", mean_square), with_microbatches(options)) {
+        pipeline(session,
+                 {layer<ResidualBlock>(8), layer<ResidualBlock>(8), layer<ResidualBlock>(8), layer<ResidualBlock>(8)},
+                 loss("mean square", mean_square<32>), with_microbatches(options)) {
     at::set_num_threads(1);
     session.start();
   }
@@ -96,7 +90,7 @@ TEST(Plans, ByHandDoForTheKindsOfCallsThatTheyHaveStagesFor) {
 
 TEST(Plans, WithoutALossMayHaveNoFusedStage) {
   Session session(0, nullptr);
-  Pipeline pipeline(session, {layer<Block>(8), layer<Block>(8)}, std::vector<Loss>{},
+  Pipeline pipeline(session, {layer<ResidualBlock>(8), layer<ResidualBlock>(8)}, std::vector<Loss>{},
                     {.num_microbatches = 2, .plan = "forward 0 1"});
   session.start();
   const at::NoGradGuard no_grad;

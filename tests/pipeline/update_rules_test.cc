@@ -11,6 +11,7 @@
 
 #include "roundpipe/roundpipe.h"
 #include "tests/common/expect_refusal.h"
+#include "tests/pipeline/residual_block.h"
 #include "tests/pipeline/tiny_run.h"
 
 namespace rp::test {
@@ -18,22 +19,12 @@ namespace {
 
 using models::same_bits;
 
-struct Block : torch::nn::Module {
-  explicit Block(int size) : linear(register_module("linear", torch::nn::Linear(size, size))) {}
-  at::Tensor forward(at::Tensor x) { return x + torch::tanh(linear(x)); }
-  torch::nn::Linear linear;
-};
-
-at::Tensor mean_square(at::Tensor output, at::Tensor label) {
-  return (output - label).to(at::kFloat).square().sum() / 32;
-}
-
 at::Tensor batch(int number) {
   return at::randn({7, 4}, at::make_generator<at::CPUGeneratorImpl>(static_cast<std::uint64_t>(number)));
 }
 
 Model blocks(at::ScalarType dtype = at::kFloat) {
-  Model model{layer<Block>(4), layer<Block>(4), layer<Block>(4)};
+  Model model{layer<ResidualBlock>(4), layer<ResidualBlock>(4), layer<ResidualBlock>(4)};
   model.set_dtype(dtype);
   return model;
 }
@@ -42,7 +33,7 @@ Model blocks(at::ScalarType dtype = at::kFloat) {
 struct Program {
   explicit Program(PipelineOptions options, at::ScalarType dtype = at::kFloat)
       : session(0, nullptr),
-        pipeline(session, blocks(dtype), loss("mean square", mean_square), with_defaults(options)) {
+        pipeline(session, blocks(dtype), loss("mean square", mean_square<32>), with_defaults(options)) {
     at::set_num_threads(1);
     session.start();
   }
@@ -78,7 +69,7 @@ std::vector<at::Tensor> plain_training(
     at::Tensor x = batch(step);
     for (std::size_t i = 0; i < parameters.size(); i += 2)
       x = x + at::tanh(at::linear(x, parameters[i], parameters[i + 1]));
-    mean_square(x, batch(step + 1000)).backward();
+    mean_square<32>(x, batch(step + 1000)).backward();
     if (before_step) before_step(parameters);
     optimizer->step();
   }
@@ -95,11 +86,6 @@ void expect_near(const std::vector<at::Tensor>& actual, const std::vector<at::Te
     EXPECT_LT((actual[i].to(at::kDouble) - expected[i].to(at::kDouble)).abs().max().item<double>(), tolerance)
         << "parameter " << i;
   }
-}
-
-void expect_same(const std::vector<at::Tensor>& actual, const std::vector<at::Tensor>& expected) {
-  ASSERT_EQ(actual.size(), expected.size());
-  for (std::size_t i = 0; i < actual.size(); ++i) EXPECT_TRUE(same_bits(actual[i], expected[i])) << "parameter " << i;
 }
 
 TEST(UpdateRules, TrainAsTorchOptimDoes) {
@@ -284,7 +270,7 @@ TEST(LossScales, CancelInFp32) {
         trained.losses.push_back(run.round(step).loss());
       } else {
         const at::Tensor input = batch(step).requires_grad_(true);
-        mean_square(run.pipeline.forward(input).at(0), batch(step + 1000)).backward();
+        mean_square<32>(run.pipeline.forward(input).at(0), batch(step + 1000)).backward();
         trained.input_gradients.push_back(input.grad());
       }
       const StepResult result = run.pipeline.step(AdamW{.learning_rate = 1e-2}, {.asynchronous = asynchronous});
@@ -374,7 +360,7 @@ TEST(UpdateRules, ThatCannotBeAreRefusedWithTheFieldAndItsValue) {
   const auto declaration = [](PipelineOptions options) {
     return error_of([&] {
       Session session(0, nullptr);
-      const Pipeline pipeline(session, blocks(), loss("mean square", mean_square), options);
+      const Pipeline pipeline(session, blocks(), loss("mean square", mean_square<32>), options);
     });
   };
   EXPECT_THAT(declaration({.num_moments = 3}), testing::HasSubstr("num_moments is 3"));

@@ -130,5 +130,29 @@ TEST(Plan, EveryMistakeIsNamedWithItsLayer) {
   EXPECT_THAT(error_of("forward 3-0 | fused 4-7 | backward 0-3", 8), HasSubstr("is empty"));
 }
 
+TEST(Plan, StagesComeInTheOrderOfSlotsWithoutBackwardBelowTheFirstTrainedLayer) {
+  const Plan plan = parse_plan("forward 0-1 2 | fused 3-4 | backward 2 0-1", 5);
+  const auto stages = [&plan](int first_trained_layer) {
+    std::vector<std::pair<StageKind, LayerRange>> found;
+    for (const PlanStage& stage : stages_of(plan, 5, first_trained_layer)) found.emplace_back(stage.kind, stage.layers);
+    return found;
+  };
+  std::vector<std::pair<StageKind, LayerRange>> expected = {{StageKind::kForward, {0, 2}},
+                                                            {StageKind::kForward, {2, 3}},
+                                                            {StageKind::kFused, {3, 5}},
+                                                            {StageKind::kBackward, {2, 3}},
+                                                            {StageKind::kBackward, {0, 2}}};
+  EXPECT_EQ(stages(0), expected);
+  expected.back().second = {1, 2};
+  EXPECT_EQ(stages(1), expected);
+  expected.pop_back();
+  EXPECT_EQ(stages(2), expected) << "a stage without trained layers is left out";
+}
+
+TEST(Plan, ABackwardStageReadsOneInputForEachPieceThatItRecomputes) {
+  EXPECT_EQ(recompute_inputs({2, 5}, RecomputeGrain::kStage), (LayerRange{2, 3}));
+  EXPECT_EQ(recompute_inputs({2, 5}, RecomputeGrain::kLayer), (LayerRange{2, 5}));
+}
+
 }  // namespace
 }  // namespace rp

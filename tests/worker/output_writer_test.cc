@@ -32,9 +32,9 @@ class OutputWriterTest : public testing::Test {
   std::unique_ptr<Store> store_ = test::two_layer_store({.wait_timeout_ns = kNsPerSecond});
   RoundTable table_ = test::make_table(*store_);
   CpuDevice device_;
-  WorkerTrace no_trace_;
+  WorkerObservers no_observers_;
   HostSignals signals_{*store_, 0};
-  OutputWriter writer_{*store_, 0, device_, signals_, no_trace_};
+  OutputWriter writer_{*store_, 0, device_, signals_, no_observers_};
   Command command_ = test::forward_command();
   std::weak_ptr<std::vector<float>> last_owner_;
 };

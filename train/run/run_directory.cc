@@ -139,7 +139,7 @@ void RunDirectory::check_export(Problems& problems) const {
 std::string RunDirectory::set_aside(const fs::path& directory, const char* prefix) const {
   const std::string name = prefix + directory.filename().string();
   for (int number = 1;; ++number) {
-    const std::string aside = number == 1 ? name : cat(name, "-", number);
+    std::string aside = number == 1 ? name : cat(name, "-", number);
     const int error = rename_to_new_name(directory, path_ / aside);
     if (error == 0) return aside;
     if (error != EEXIST && error != ENOTEMPTY) {

@@ -71,9 +71,10 @@ struct OptionRow : TrainOption {
   }
   // If `test` holds, the setting was not given, and the header shows what that means.
   [[nodiscard]] OptionRow unset_where(Test test, const char* meaning) const {
-    return with_row([test, meaning](const TrainSettings& settings, SettingRow shown) -> std::optional<SettingRow> {
-      return test(settings) ? SettingRow{shown.name, "", meaning} : shown;
-    });
+    return with_row(
+        [test, meaning](const TrainSettings& settings, const SettingRow& shown) -> std::optional<SettingRow> {
+          return test(settings) ? SettingRow{shown.name, "", meaning} : shown;
+        });
   }
   // If `test` does not hold, the setting has no meaning in this run.
   [[nodiscard]] OptionRow only_where(Test test) const {

@@ -24,7 +24,7 @@ constexpr std::int64_t kMaxLength = std::int64_t{1} << 24;
 
 void read_max_steps(SettingReader& reader, TrainSettings& s) {
   // Without steps the model is written as it was read; an emulated device reads none.
-  reader.read_number("max-steps", s.max_steps, reader.is_simulated() ? 1 : 0, kMaxSteps);
+  reader.read_number("max-steps", s.max_steps, reader.is_emulated() ? 1 : 0, kMaxSteps);
 }
 std::optional<SettingRow> show_max_steps(const TrainSettings& s) {
   const std::string steps = std::to_string(s.max_steps);

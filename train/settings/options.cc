@@ -62,7 +62,7 @@ void add_entry(const std::filesystem::path& file, const TomlEntry& entry, Option
   if (const TrainOption* option = find_option(entry.key); option == nullptr || !option->is_setting()) {
     std::vector<std::string> names;
     for (const TrainOption& known : train_options()) {
-      if (known.is_setting()) names.push_back(known.name());
+      if (known.is_setting()) names.emplace_back(known.name());
     }
     problems.add(ExitCode::kBadInput, cat(source, ": no such setting", did_you_mean(entry.key, names),
                                           "; the keys are the options of train --help without the dashes in front"));

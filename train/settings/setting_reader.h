@@ -28,11 +28,11 @@ using Choices = std::initializer_list<std::pair<const char*, Value>>;
 // unchanged. So does an invalid one, which is added to the problems.
 class SettingReader {
  public:
-  // `is_simulated`: of a run on an emulated device.
-  SettingReader(const OptionValues& values, Problems& problems, bool is_simulated)
-      : values_(values), problems_(problems), is_simulated_(is_simulated) {}
+  // `is_emulated`: of a run on an emulated device.
+  SettingReader(const OptionValues& values, Problems& problems, bool is_emulated)
+      : values_(values), problems_(problems), is_emulated_(is_emulated) {}
 
-  [[nodiscard]] bool is_simulated() const { return is_simulated_; }
+  [[nodiscard]] bool is_emulated() const { return is_emulated_; }
 
   [[nodiscard]] const OptionValue* find(const char* name) const {
     const auto found = values_.find(name);
@@ -168,7 +168,7 @@ class SettingReader {
   void require_all(bool is_export) {
     std::string missing;
     for (const TrainOption& option : train_options()) {
-      if (is_simulated_ && option.name() != std::string_view("model")) continue;
+      if (is_emulated_ && option.name() != std::string_view("model")) continue;
       if (is_export && option.name() == std::string_view("data")) continue;
       if (!option.is_required || find(option.name()) != nullptr) continue;
       missing += cat(missing.empty() ? "" : ", ", "--", option.name(), " ", option.spec.argument);
@@ -184,7 +184,7 @@ class SettingReader {
 
   const OptionValues& values_;
   Problems& problems_;
-  const bool is_simulated_;
+  const bool is_emulated_;
 };
 
 }  // namespace rp

@@ -16,7 +16,7 @@ constexpr double kDefaultEpochs = 3;  // as in transformers' Trainer
 constexpr std::int64_t kMaxTokensOfStep = std::int64_t{1} << 32;
 
 // Returns the settings of a run on an emulated device before its options are read. The batch is that of `rp-plan plan`.
-TrainSettings simulated_defaults() {
+TrainSettings emulated_defaults() {
   TrainSettings s;
   s.max_steps = 12;
   s.batch_size = 128;
@@ -27,11 +27,11 @@ TrainSettings simulated_defaults() {
 }
 
 TrainSettings read_settings(SettingReader& reader) {
-  TrainSettings s = reader.is_simulated() ? simulated_defaults() : TrainSettings{};
+  TrainSettings s = reader.is_emulated() ? emulated_defaults() : TrainSettings{};
   for (const TrainOption& option : train_options()) {
     if (option.is_setting()) option.read(reader, s);
   }
-  if (!reader.is_simulated() && reader.find("max-steps") == nullptr && reader.find("epochs") == nullptr) {
+  if (!reader.is_emulated() && reader.find("max-steps") == nullptr && reader.find("epochs") == nullptr) {
     s.epochs = kDefaultEpochs;
   }
   return s;
@@ -101,7 +101,7 @@ void check_together(const TrainSettings& s, SettingReader& reader) {
                                s.num_microbatches * s.rounds_per_step, " or lower the number of microbatches to ",
                                s.sequences_of_round()));
   }
-  if (!reader.is_simulated() && s.model.string().starts_with("preset:")) {
+  if (!reader.is_emulated() && s.model.string().starts_with("preset:")) {
     reader.refuse_together({"model"}, cat("--model ", s.model.string(),
                                           " is a model without weights, which runs on an emulated device only: ",
                                           "rp-launch --device sim:rtx4090, say; else give the folder of a model"));
@@ -169,7 +169,7 @@ std::string SaveInterval::text() const {
   return seconds % 60 == 0 ? cat(seconds / 60, "m") : cat(seconds, "s");
 }
 
-TrainCommand parse_train_command(const std::vector<std::string>& arguments, bool is_simulated,
+TrainCommand parse_train_command(const std::vector<std::string>& arguments, bool is_emulated,
                                  const SavedSettingsReader& read_saved) {
   Problems problems;
   OptionValues values = read_command_line(arguments, problems);
@@ -186,7 +186,7 @@ TrainCommand parse_train_command(const std::vector<std::string>& arguments, bool
     add_saved_settings(exported->second.text, read_saved, values, problems);
     is_all_read = is_all_read && problems.messages().size() == before;
   }
-  SettingReader reader(values, problems, is_simulated);
+  SettingReader reader(values, problems, is_emulated);
   TrainCommand command{TrainCommand::Action::kRun, read_settings(reader)};
   check_together(command.settings, reader);
   if (is_all_read)

@@ -113,8 +113,8 @@ using SavedSettingsReader = std::function<std::map<std::string, std::string>(con
 // --export, which apply where the arguments do not set a value. Throws one rp::Error that lists
 // every problem, each with its option (or file and line), its value, the limit and a remedy:
 // kBadInput if all problems are in these files, else kUsage. A run on an emulated device
-// (`is_simulated`) requires only a model, which may be a preset; its other settings have defaults.
-[[nodiscard]] TrainCommand parse_train_command(const std::vector<std::string>& arguments, bool is_simulated = false,
+// (`is_emulated`) requires only a model, which may be a preset; its other settings have defaults.
+[[nodiscard]] TrainCommand parse_train_command(const std::vector<std::string>& arguments, bool is_emulated = false,
                                                const SavedSettingsReader& read_saved = {});
 
 // A setting in effect.

@@ -30,7 +30,7 @@ bool BulkWindow::measures_next() const {
 // Alternately the largest number of bytes that may be in flight and a small number. The line
 // through both is the estimate.
 std::uint64_t BulkWindow::measured_bytes() const {
-  return std::min(left_bytes_, measures_long_ ? 2 * piece_bytes_ : piece_bytes_ / 2);
+  return std::min(left_bytes_, measures_long_ ? max_bytes_in_flight() : piece_bytes_ / 2);
 }
 
 std::uint64_t BulkWindow::next_piece() const {
@@ -43,7 +43,7 @@ std::uint64_t BulkWindow::done_before_next() const {
   if (measured_ != 0 || measures_next()) return num_enqueued_;
   const auto bytes_until = [this](std::uint64_t piece) { return piece == 0 ? 0 : ends_[piece % kMaxPieces]; };
   std::uint64_t done = std::max(num_done_, num_enqueued_ < kMaxPieces ? 0 : num_enqueued_ + 1 - kMaxPieces);
-  while (done < num_enqueued_ && enqueued_bytes_ - bytes_until(done) + next_piece() > 2 * piece_bytes_) ++done;
+  while (done < num_enqueued_ && enqueued_bytes_ - bytes_until(done) + next_piece() > max_bytes_in_flight()) ++done;
   return done;
 }
 

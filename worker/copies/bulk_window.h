@@ -19,17 +19,15 @@
 #include <array>
 #include <cstdint>
 
+#include "common/run_order.h"
 #include "worker/copies/refill_estimate.h"
 
 namespace rp {
 
 class BulkWindow {
  public:
-  // Every piece needs four calls of the driver, so pieces are not shorter than the minimum. The
-  // maximum is what a link of 64 GB/s and a refill of 200 us need; it limits how long an urgent
-  // copy waits if a refill was measured too long.
-  static constexpr std::uint64_t kMinPieceBytes = std::uint64_t{4} << 20;
-  static constexpr std::uint64_t kMaxPieceBytes = std::uint64_t{20} << 20;
+  static constexpr std::uint64_t kMinPieceBytes = kMinBulkPieceBytes;
+  static constexpr std::uint64_t kMaxPieceBytes = kMaxBulkPieceBytes;
   static constexpr std::uint64_t kMaxPieces = 8;  // in flight, if copies are shorter than a piece
 
   // The current length of a long copy's pieces. At most twice as many bytes are in flight. It
@@ -62,6 +60,7 @@ class BulkWindow {
 
   [[nodiscard]] bool measures_next() const;
   [[nodiscard]] std::uint64_t measured_bytes() const;
+  [[nodiscard]] std::uint64_t max_bytes_in_flight() const { return kBulkPiecesInFlight * piece_bytes_; }
   void choose_piece();
 
   std::uint64_t piece_bytes_ = kMinPieceBytes;

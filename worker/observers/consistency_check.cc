@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "common/text.h"
+#include "hoststore/data_checksum.h"
 #include "hoststore/protocol_rule.h"
 
 namespace rp {
@@ -70,12 +71,14 @@ class ConsistencyCheck::ReadBack {
   DataChecksum sum_;
 };
 
-ConsistencyCheck::ConsistencyCheck(Store& store, int worker, std::function<void(std::exception_ptr)> fail)
-    : store_(store), worker_(worker), is_on_(store.checks_consistency()), fail_(std::move(fail)) {
-  if (!is_on_) return;
-  weights_piece_.resize(kPieceBytes);
-  input_piece_.resize(kPieceBytes);
-}
+ConsistencyCheck::ConsistencyCheck(Store& store, int worker, Device& device,
+                                   std::function<void(std::exception_ptr)> fail)
+    : store_(store),
+      worker_(worker),
+      device_(device),
+      fail_(std::move(fail)),
+      weights_piece_(kPieceBytes),
+      input_piece_(kPieceBytes) {}
 
 std::string ConsistencyCheck::place_text(const Command& command) const {
   return cat("worker ", worker_, ", slot ", number_of(command.slot), " of epoch ", epoch_of(command.slot), " (",
@@ -83,8 +86,7 @@ std::string ConsistencyCheck::place_text(const Command& command) const {
              command.pipeline, ", round ", command.round, ", step ", command.step, ")");
 }
 
-void ConsistencyCheck::command(const Command& command) {
-  if (!is_on_) return;
+void ConsistencyCheck::command_taken(const Command& command) {
   const Epoch epoch = store_.current_epoch();
   if (epoch != kEndEpoch && epoch_of(command.slot) != epoch) {
     throw violation_of(ProtocolRule::kEpoch, cat(place_text(command), ": a command came in epoch ", epoch));
@@ -96,8 +98,7 @@ void ConsistencyCheck::command(const Command& command) {
   next_slot_ = command.slot + 1;
 }
 
-void ConsistencyCheck::before_weights(const Command& command, UseId use, std::uint64_t version) const {
-  if (!is_on_) return;
+void ConsistencyCheck::weights_published(const Command& command, UseId use, std::uint64_t version) {
   const GroupId group = store_.catalogue().uses()[use].group;
   const std::uint64_t copy = version % store_.catalogue().weight_groups()[group].num_copies;
   const WeightStamp::Contents stamp = store_.stamp(group, copy).observe();
@@ -108,11 +109,10 @@ void ConsistencyCheck::before_weights(const Command& command, UseId use, std::ui
                          copy, " holds ", stamp_text(stamp)));
 }
 
-void ConsistencyCheck::after_weights(Stream& stream, const Command& command, UseId use, std::uint64_t version,
-                                     const std::byte* memory) {
-  if (!is_on_) return;
+void ConsistencyCheck::weights_enqueued(const Command& command, UseId use, std::uint64_t version,
+                                        const std::byte* memory) {
   const std::uint64_t bytes = store_.catalogue().weight_groups()[store_.catalogue().uses()[use].group].bytes();
-  read_back(stream, weights_piece_, {}, {memory, bytes},
+  read_back(device_.stream(StreamKind::kUploadParameters), weights_piece_, {}, {memory, bytes},
             [this, command, use, version](std::uint64_t found) { compare_weights(command, use, version, found); });
 }
 
@@ -135,18 +135,17 @@ void ConsistencyCheck::compare_weights(const Command& command, UseId use, std::u
                                                                                      .version = version};
 }
 
-std::string ConsistencyCheck::input_text(const Command& command, const Input& input) const {
-  const BlockPlace& place = input.table->place(input.row.kind, input.row.index, input.microbatch);
-  return cat(place_text(command), ": ", row_text(input.row), ", microbatch ", input.microbatch, ", at ", place.offset,
-             " of ",
+std::string ConsistencyCheck::input_text(const Command& command, const TaskInput& input) const {
+  const BlockPlace& place = input.place();
+  return cat(place_text(command), ": ", row_text(input.made_as), ", microbatch ", input.microbatch, ", at ",
+             place.offset, " of ",
              place.arena == kCoordinatorArena ? "the coordinator's arena" : cat("the arena of worker ", place.arena));
 }
 
-void ConsistencyCheck::before_input(const Command& command, const Input& input) {
-  if (!is_on_) return;
-  const BlockPlace& place = input.table->place(input.row.kind, input.row.index, input.microbatch);
+void ConsistencyCheck::input_published(const Command& command, const TaskInput& input) {
+  const BlockPlace& place = input.place();
   if (place.bytes == 0) {
-    if (input.row.kind == BlockKind::kRecompute) return;  // the layer saved nothing
+    if (input.made_as.kind == BlockKind::kRecompute) return;  // the layer saved nothing
     throw violation_of(ProtocolRule::kDataBeforeEvent, cat(input_text(command, input), ", was not written yet"));
   }
   if (place.arena != kCoordinatorArena) {
@@ -159,7 +158,7 @@ void ConsistencyCheck::before_input(const Command& command, const Input& input) 
                          cat(input_text(command, input), ", was written by slot ", number_of(place.slot)));
     }
   }
-  const std::uint64_t wanted = input.table->checksum(input.row.kind, input.row.index, input.microbatch);
+  const std::uint64_t wanted = input.table->checksum(input.made_as.kind, input.made_as.index, input.microbatch);
   if (wanted == 0) {
     throw violation_of(ProtocolRule::kDataBeforeEvent,
                        cat(input_text(command, input), ", has a place and no data yet"));
@@ -171,14 +170,13 @@ void ConsistencyCheck::before_input(const Command& command, const Input& input) 
                                                     " by slot ", number_of(place.slot), " and has now ", found));
 }
 
-void ConsistencyCheck::after_input(Stream& stream, const Command& command, const Input& input,
-                                   std::span<const std::byte> memory) {
-  if (!is_on_) return;
-  const BlockPlace place = input.table->place(input.row.kind, input.row.index, input.microbatch);
-  const std::uint64_t wanted = input.table->checksum(input.row.kind, input.row.index, input.microbatch);
+void ConsistencyCheck::input_enqueued(const Command& command, const TaskInput& input,
+                                      std::span<const std::byte> memory) {
+  const BlockPlace place = input.place();
+  const std::uint64_t wanted = input.table->checksum(input.made_as.kind, input.made_as.index, input.microbatch);
   const std::string text = input_text(command, input);
-  read_back(stream, input_piece_, {store_.block_data(place), place.bytes - memory.size()}, memory,
-            [wanted, text](std::uint64_t found) {
+  read_back(device_.stream(StreamKind::kUploadActivations), input_piece_,
+            {store_.block_data(place), place.bytes - memory.size()}, memory, [wanted, text](std::uint64_t found) {
               if (found == wanted) return;
               throw violation_of(ProtocolRule::kBlocksStay, cat(text, ", changed while it was uploaded: checksum ",
                                                                 wanted, " before, ", found, " after"));
@@ -208,10 +206,24 @@ struct ChecksumOperation {
   }
 };
 
-}  // namespace
-
+// Enqueues an operation on `stream` that sets `checksum` to the checksum of `bytes`, which are in
+// the store. REQUIRES: both are valid until it is executed.
 void enqueue_checksum(Stream& stream, std::span<const std::byte> bytes, std::uint64_t& checksum) {
   stream.call_in_order(&ChecksumOperation::run, new ChecksumOperation{bytes, checksum});
+}
+
+}  // namespace
+
+void ConsistencyCheck::output_enqueued(const Command& command, BlockRow row, int microbatch,
+                                       std::span<const std::byte> block) {
+  enqueue_checksum(
+      device_.stream(StreamKind::kDownload), block,
+      store_.round_table(command).checksum(row.kind, row.index, is_once_a_task(row.kind) ? 0 : microbatch));
+}
+
+void ConsistencyCheck::gradient_enqueued(const Command& command, UseId use) {
+  enqueue_checksum(device_.stream(StreamKind::kDownloadGradients), store_.gradient(use),
+                   store_.round_table(command).gradient_checksum(use));
 }
 
 }  // namespace rp

@@ -41,8 +41,8 @@ class CopyTrace {
 
  private:
   static constexpr std::size_t kMaxCopies = 1024;
-  static void begun(void* copy);  // called by the stream, as is ended()
-  static void ended(void* copy);
+  static void begun(void* argument);  // called by the stream, as is ended()
+  static void ended(void* argument);
 
   Stream& stream_;
   TraceJournal& journal_;

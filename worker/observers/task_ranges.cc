@@ -17,19 +17,14 @@ const char* name_of(Phase phase) {
 
 }  // namespace
 
-TaskRanges::Scope TaskRanges::task(const Command& command) {
-  const int before = depth_;
-  if (profiler_ != nullptr) {
-    push(cat(name_of(command.phase), " of layers ", command.first_layer, "-", command.end_layer - 1, ", pipeline ",
-             command.pipeline, ", round ", command.round, ", step ", command.step));
-  }
-  return Scope(*this, before);
+void TaskRanges::task_begun(const Command& command) {
+  if (profiler_ == nullptr) return;
+  push(cat(name_of(command.phase), " of layers ", command.first_layer, "-", command.end_layer - 1, ", pipeline ",
+           command.pipeline, ", round ", command.round, ", step ", command.step));
 }
 
-TaskRanges::Scope TaskRanges::microbatch(int number, bool is_recompute) {
-  const int before = depth_;
-  if (profiler_ != nullptr) push(cat(is_recompute ? "recompute of microbatch " : "microbatch ", number));
-  return Scope(*this, before);
+void TaskRanges::microbatch_begun(int microbatch, bool is_recompute) {
+  if (profiler_ != nullptr) push(cat(is_recompute ? "recompute of microbatch " : "microbatch ", microbatch));
 }
 
 void TaskRanges::layer(int number) {

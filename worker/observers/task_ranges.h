@@ -9,41 +9,30 @@
 
 #include "device/profiler_ranges.h"
 #include "hoststore/control.h"
+#include "worker/observers/worker_observer.h"
 
 namespace rp {
 
-class TaskRanges {
+class TaskRanges final : public WorkerObserver {
  public:
   // `profiler` may be null: there is none. It must outlive this object.
   explicit TaskRanges(ProfilerRanges* profiler = nullptr) : profiler_(profiler) {}
-  TaskRanges(const TaskRanges&) = delete;
-  TaskRanges& operator=(const TaskRanges&) = delete;
-
-  // Keeps a range open as long as it lives. Ranges that are still open within it end with it.
-  class Scope {
-   public:
-    ~Scope() { ranges_.close(depth_); }
-    Scope(const Scope&) = delete;
-    Scope& operator=(const Scope&) = delete;
-
-   private:
-    friend class TaskRanges;
-    Scope(TaskRanges& ranges, int depth) : ranges_(ranges), depth_(depth) {}
-    TaskRanges& ranges_;
-    const int depth_;  // number of ranges that were open before it
-  };
+  [[nodiscard]] bool is_on() const { return profiler_ != nullptr; }
 
   // "forward of layers 0-3, pipeline 0, round 7, step 4".
-  [[nodiscard]] Scope task(const Command& command);
+  void task_begun(const Command& command) override;
   // "microbatch 2", "recompute of microbatch 2".
-  [[nodiscard]] Scope microbatch(int number, bool is_recompute);
+  void microbatch_begun(int microbatch, bool is_recompute) override;
+  // Ranges that are still open within a task or a microbatch end with it.
+  void task_ended() override { close(0); }
+  void microbatch_ended() override { close(1); }
   // "layer 5", or "loss" if `number` is negative. The range ends at the next layer or at the end of
   // the microbatch. REQUIRES: a microbatch is open.
   void layer(int number);
 
  private:
   void push(const std::string& text);
-  void close(int depth);
+  void close(int depth);  // ends all ranges except the outer `depth`
 
   ProfilerRanges* const profiler_;
   int depth_ = 0;

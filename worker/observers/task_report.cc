@@ -15,25 +15,23 @@ BoardPhase board_phase(Phase phase) {
 
 }  // namespace
 
-void TaskReport::task(const Command& command, int microbatch) {
-  if (!board_) return;
-  board_->publish_state(ProcessState::kBusy);
-  board_->publish_task({.epoch = static_cast<std::int64_t>(epoch_of(command.slot).value()),
-                        .slot = static_cast<std::int64_t>(number_of(command.slot)),
-                        .round = static_cast<std::int64_t>(command.round),
-                        .step = static_cast<std::int64_t>(command.step),
-                        .phase = board_phase(command.phase),
-                        .first_layer = command.first_layer,
-                        .end_layer = command.end_layer,
-                        .layer = -1,
-                        .microbatch = microbatch,
-                        .num_microbatches = command.num_microbatches});
+void TaskReport::publish(const Command& command, int microbatch) {
+  board_.publish_state(ProcessState::kBusy);
+  board_.publish_task({.epoch = static_cast<std::int64_t>(epoch_of(command.slot).value()),
+                       .slot = static_cast<std::int64_t>(number_of(command.slot)),
+                       .round = static_cast<std::int64_t>(command.round),
+                       .step = static_cast<std::int64_t>(command.step),
+                       .phase = board_phase(command.phase),
+                       .first_layer = command.first_layer,
+                       .end_layer = command.end_layer,
+                       .layer = -1,
+                       .microbatch = microbatch,
+                       .num_microbatches = command.num_microbatches});
 }
 
-void TaskReport::idle() {
-  if (!board_) return;
-  board_->publish_state(ProcessState::kIdle);
-  board_->publish_no_task();
+void TaskReport::runner_idle() {
+  board_.publish_state(ProcessState::kIdle);
+  board_.publish_no_task();
 }
 
 }  // namespace rp

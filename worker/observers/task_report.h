@@ -2,32 +2,30 @@
 // Publishes the state of a worker on the fault board: the task that it computes, and a wait record
 // for each of its threads.
 //
-// Owned by the Worker, like the trace that records the waits once they are over. task() and idle()
-// are called by the stage runner. Without a board the methods do nothing.
+// Owned by the WorkerObservers of a worker with a fault board.
 #pragma once
-
-#include <optional>
 
 #include "hoststore/control.h"
 #include "hoststore/records/fault_board.h"
-#include "worker/observers/worker_trace.h"
+#include "worker/observers/worker_observer.h"
 
 namespace rp {
 
-class TaskReport {
+class TaskReport final : public WorkerObserver {
  public:
-  TaskReport(std::optional<FaultBoardEntry> board, WorkerTrace& trace) : board_(board), trace_(trace) {}
+  explicit TaskReport(FaultBoardEntry board) : board_(board) {}
 
-  // The stage runner computes this microbatch, or is before the first one if `microbatch` is -1.
-  void task(const Command& command, int microbatch);
-  void idle();
-  [[nodiscard]] WaitRecord waits(WorkerThread thread) {
-    return board_ ? board_->waits(thread).traced_by(trace_.waits(thread)) : WaitRecord();
-  }
+  void runner_idle() override;
+  void task_taken(const Command& command) override { publish(command, -1); }
+  void inputs_arrived(const Command& command, int microbatch) override { publish(command, microbatch); }
+
+  [[nodiscard]] WaitRecord waits(WorkerThread thread) { return board_.waits(thread); }
 
  private:
-  std::optional<FaultBoardEntry> board_;
-  WorkerTrace& trace_;
+  // `microbatch`: the one that is computed, or -1 before the first one.
+  void publish(const Command& command, int microbatch);
+
+  FaultBoardEntry board_;
 };
 
 }  // namespace rp

@@ -4,6 +4,8 @@
 #include <optional>
 #include <utility>
 
+#include "worker/observers/copy_trace.h"
+
 namespace rp {
 
 namespace {
@@ -78,75 +80,75 @@ struct WorkerTrace::Tracks {
   CopyTrace downloads;
   std::optional<TraceTrack> download_gradients;  // set if gradients have a stream of their own
   std::optional<CopyTrace> own_gradients;
-  [[nodiscard]] CopyTrace& gradients() { return own_gradients ? *own_gradients : downloads; }
+  // By stream: the copy that the stream's thread is enqueueing; null if it was dropped.
+  IndexedArray<StreamKind, CopyTrace::Copy*, 5> begun{};
+
+  [[nodiscard]] CopyTrace& copies(StreamKind stream) {
+    switch (stream) {
+      case StreamKind::kUploadParameters: return weights;
+      case StreamKind::kUploadActivations: return inputs;
+      case StreamKind::kDownloadGradients: return own_gradients ? *own_gradients : downloads;
+      case StreamKind::kDownload:
+      case StreamKind::kCompute: break;  // nothing is copied on the compute stream
+    }
+    return downloads;
+  }
+  void end_copy(StreamKind stream, const TraceRecord& record) {
+    if (begun[stream] != nullptr) copies(stream).end(*begun[stream], record);
+  }
 };
 
-WorkerTrace::WorkerTrace(TraceJournal* journal, int worker, Device& device) {
-  if (journal != nullptr) tracks_ = std::make_unique<Tracks>(*journal, worker, device);
-}
+WorkerTrace::WorkerTrace(TraceJournal& journal, const Catalogue& catalogue, int worker, Device& device)
+    : catalogue_(catalogue), tracks_(std::make_unique<Tracks>(journal, worker, device)) {}
 
-WorkerTrace::WorkerTrace() = default;
 WorkerTrace::~WorkerTrace() = default;
 
-TraceTrack* WorkerTrace::waits(WorkerThread thread) { return tracks_ ? &tracks_->waits[thread] : nullptr; }
+TraceTrack& WorkerTrace::waits(WorkerThread thread) { return tracks_->waits[thread]; }
+
+void WorkerTrace::copy_begun(StreamKind stream) { tracks_->begun[stream] = tracks_->copies(stream).begin(); }
+
+void WorkerTrace::weights_piece_enqueued(const Command& command, UseId use, std::uint64_t version,
+                                         std::uint64_t bytes) {
+  const UseRecord& of_use = catalogue_.uses()[use];
+  TraceRecord record = use_of(TraceKind::kUploadWeights, command, of_use);
+  record.numbers = {number(bytes), number(version), of_use.group.value()};
+  tracks_->end_copy(StreamKind::kUploadParameters, record);
+}
+
+void WorkerTrace::input_enqueued(const Command& command, const TaskInput& input, std::span<const std::byte> memory) {
+  (void)memory;
+  TraceRecord record = block_of(TraceKind::kUploadInput, command, input.row, input.microbatch);
+  const BlockPlace& place = input.place();
+  const std::int64_t maker = place.arena == kCoordinatorArena ? -1 : number(place.slot);
+  record.numbers = {number(place.bytes), maker, static_cast<std::int64_t>(input.made_as.kind), input.made_as.index};
+  tracks_->end_copy(StreamKind::kUploadActivations, record);
+}
+
+void WorkerTrace::output_enqueued(const Command& command, BlockRow row, int microbatch,
+                                  std::span<const std::byte> block) {
+  TraceRecord record = block_of(TraceKind::kDownloadOutput, command, row, microbatch);
+  record.numbers = {number(block.size())};
+  tracks_->end_copy(StreamKind::kDownload, record);
+}
+
+void WorkerTrace::gradient_piece_enqueued(const Command& command, UseId use, std::uint64_t bytes) {
+  const UseRecord& of_use = catalogue_.uses()[use];
+  TraceRecord record = use_of(TraceKind::kDownloadGradient, command, of_use);
+  record.numbers = {number(bytes), of_use.group.value()};
+  tracks_->end_copy(StreamKind::kDownloadGradients, record);
+}
 
 // The estimate of a device's clock improves over time, so a computation may seem to begin before
 // the previous one ended.
-void WorkerTrace::microbatch(const Command& command, const MicrobatchTime& time) {
-  if (!tracks_) return;
-  const TraceKind kind = time.is_recompute ? TraceKind::kRecompute : TraceKind::kCompute;
-  const std::int64_t begin_ns = std::max(time.begin_ns, std::exchange(tracks_->last_compute_ns, time.end_ns));
-  TraceRecord record = compute_of(kind, command, begin_ns, std::max(begin_ns, time.end_ns));
-  record.microbatch = time.microbatch;
-  tracks_->compute.add(record);
-}
-
-void WorkerTrace::task(const Command& command, std::int64_t begin_ns, std::int64_t end_ns) {
-  if (tracks_) tracks_->compute.add(compute_of(TraceKind::kTask, command, begin_ns, end_ns));
-}
-
-CopyTrace::Copy* WorkerTrace::begin_copy(StreamKind stream) {
-  if (!tracks_) return nullptr;
-  switch (stream) {
-    case StreamKind::kUploadParameters: return tracks_->weights.begin();
-    case StreamKind::kUploadActivations: return tracks_->inputs.begin();
-    case StreamKind::kDownload: return tracks_->downloads.begin();
-    case StreamKind::kDownloadGradients: return tracks_->gradients().begin();
-    case StreamKind::kCompute: break;
+void WorkerTrace::task_done(const Command& command, std::span<const MicrobatchTime> times) {
+  for (const MicrobatchTime& time : times) {
+    const TraceKind kind = time.is_recompute ? TraceKind::kRecompute : TraceKind::kCompute;
+    const std::int64_t begin_ns = std::max(time.begin_ns, std::exchange(tracks_->last_compute_ns, time.end_ns));
+    TraceRecord record = compute_of(kind, command, begin_ns, std::max(begin_ns, time.end_ns));
+    record.microbatch = time.microbatch;
+    tracks_->compute.add(record);
   }
-  return nullptr;
-}
-
-void WorkerTrace::output(CopyTrace::Copy* copy, const Command& command, BlockRow row, int microbatch,
-                         std::uint64_t bytes) {
-  if (copy == nullptr) return;
-  TraceRecord record = block_of(TraceKind::kDownloadOutput, command, row, microbatch);
-  record.numbers = {number(bytes)};
-  tracks_->downloads.end(*copy, record);
-}
-
-void WorkerTrace::weights(CopyTrace::Copy* copy, const Command& command, const UseRecord& use, std::uint64_t version,
-                          std::uint64_t bytes) {
-  if (copy == nullptr) return;
-  TraceRecord record = use_of(TraceKind::kUploadWeights, command, use);
-  record.numbers = {number(bytes), number(version), use.group.value()};
-  tracks_->weights.end(*copy, record);
-}
-
-void WorkerTrace::input(CopyTrace::Copy* copy, const Command& command, BlockRow row, BlockRow made_as, int microbatch,
-                        const BlockPlace& place) {
-  if (copy == nullptr) return;
-  TraceRecord record = block_of(TraceKind::kUploadInput, command, row, microbatch);
-  const std::int64_t maker = place.arena == kCoordinatorArena ? -1 : number(place.slot);
-  record.numbers = {number(place.bytes), maker, static_cast<std::int64_t>(made_as.kind), made_as.index};
-  tracks_->inputs.end(*copy, record);
-}
-
-void WorkerTrace::gradient(CopyTrace::Copy* copy, const Command& command, const UseRecord& use, std::uint64_t bytes) {
-  if (copy == nullptr) return;
-  TraceRecord record = use_of(TraceKind::kDownloadGradient, command, use);
-  record.numbers = {number(bytes), use.group.value()};
-  tracks_->gradients().end(*copy, record);
+  tracks_->compute.add(compute_of(TraceKind::kTask, command, times.front().begin_ns, times.back().end_ns));
 }
 
 }  // namespace rp

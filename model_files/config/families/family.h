@@ -25,8 +25,8 @@ struct Wrapper {
   std::string_view text_type;  // of a text_config without a model_type
   std::string_view body_in_files = "language_model.model.", head_in_files = "language_model.";  // NamePrefixes in files
   std::string_view body_in_memory = "model.language_model.",
-                   head_in_memory = "";  // NamePrefixes in transformers' class
-  bool tied_head = true;                 // if config.json has no value; the value in the text_config is ignored
+                   head_in_memory;  // NamePrefixes in transformers' class
+  bool tied_head = true;            // if config.json has no value; the value in the text_config is ignored
 };
 
 // One Family for each source in model_files/config/families/ that defines one.

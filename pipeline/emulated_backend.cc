@@ -1,4 +1,4 @@
-#include "pipeline/emulated_run.h"
+#include "pipeline/emulated_backend.h"
 
 #include <algorithm>
 #include <array>
@@ -6,10 +6,12 @@
 #include <cstdio>
 
 #include "common/text.h"
+#include "coordinator/coordinator.h"
 #include "coordinator/simulated_steps.h"
 #include "coordinator/updates/emulated_group_updater.h"
 #include "roundpipe/error.h"
 #include "scheduler/simulation/run_simulator.h"
+#include "worker/executor/emulated_stage_executor.h"
 #include "worker/worker.h"
 
 namespace rp {
@@ -60,19 +62,39 @@ std::string line(const char* format, Values... values) {
 
 }  // namespace
 
-EmulatedRun::EmulatedRun(const std::string& device, const std::vector<const Model*>& models, int num_workers)
-    : machine_(emulated_machine(device.substr(4))), num_workers_(num_workers) {
+void EmulatedBackend::set_pipelines(std::vector<PipelineCode> pipelines) {
+  machine_ = emulated_machine(settings_.device->substr(kEmulatedDevice.size()));
+  num_layers_ = pipelines.front().model->num_layers();
   std::vector<const LayerCost*> costs;
-  for (const Model* model : models) {
-    if (num_layers_ == 0) num_layers_ = model->num_layers();
-    for (const LayerSpec& layer : model->layers()) costs.push_back(layer.cost.get());
+  for (const PipelineCode& pipeline : pipelines) {
+    for (const LayerSpec& layer : pipeline.model->layers()) costs.push_back(layer.cost.get());
   }
   times_ = machine_.layer_times(costs);
   for (const LayerCost* cost : costs) output_bytes_.push_back(cost == nullptr ? 64 : cost->output_bytes);
+  if (!*settings_.check_consistency) return;
+  throw Error(ExitCode::kUsage,
+              cat("--check-consistency looks at data, and --device ", *settings_.device, " has none; leave one out"));
 }
 
-void EmulatedRun::serve(Store& store, int worker, std::optional<FaultBoardEntry> board, TraceJournal* trace) const {
-  const double slowness = machine_.slowness_of(worker);
+void EmulatedBackend::complete(StoreSettings& settings) const {
+  settings.is_sparse = true;
+  settings.emulated_memory_bytes = machine_.host_memory_bytes;
+  settings.arena_limit_bytes =
+      machine_.host_memory_bytes > 0 ? machine_.host_memory_bytes : StoreSettings().arena_limit_bytes;
+}
+
+void EmulatedBackend::complete(PlanSettings& settings) const {
+  // Six times the weights of two stages, as on the CPU.
+  if (settings.limits.max_stage_bytes == 0)
+    settings.limits.max_stage_bytes = machine_.memory_bytes > 0 ? machine_.memory_bytes / 12 : UINT64_MAX;
+}
+
+void EmulatedBackend::complete(CoordinatorOptions& options) const {
+  options.make_updater = emulated_updaters({.bytes_per_ns = machine_.optimizer_gbs});
+}
+
+void EmulatedBackend::serve(const WorkerSeat& seat) const {
+  const double slowness = machine_.slowness_of(seat.worker);
   std::vector<EmulatedLayer> layers;
   for (std::size_t i = 0; i < times_.size(); ++i) {
     layers.push_back({.forward_ns = ns_of(times_[i].forward * slowness),
@@ -86,12 +108,12 @@ void EmulatedRun::serve(Store& store, int worker, std::optional<FaultBoardEntry>
                          .activation_latency_ns = copy_ns + (num_workers_ > 1 ? ns_of(machine_.hop_ms) : 0),
                          .copy_latency_ns = copy_ns,
                          .memory_bytes = machine_.memory_bytes,
-                         .activations_first = store.header().weights_yield != 0});
-  EmulatedStageExecutor executor(std::move(layers), device, store.catalogue());
-  Worker(store, worker, device, executor, board, trace).serve();
+                         .activations_first = seat.store.header().weights_yield != 0});
+  EmulatedStageExecutor executor(std::move(layers), device, seat.store.catalogue());
+  Worker(seat.store, seat.worker, device, executor, seat.board, seat.trace).serve();
 }
 
-std::string EmulatedRun::report(const ScheduleReport& steps, const Store& store, bool asynchronous) const {
+std::string EmulatedBackend::report(const ScheduleReport& steps, const Store& store, bool asynchronous) const {
   if (steps.num_steps() < 2) return {};
   const std::uint64_t warm_up = steps_to_leave_out(steps, kWarmUp);
   const MeasuredSteps measured = steps.measure(warm_up);
@@ -99,8 +121,8 @@ std::string EmulatedRun::report(const ScheduleReport& steps, const Store& store,
              warm_up, ":\n", comparison(steps.shape(), store, asynchronous, measured));
 }
 
-std::string EmulatedRun::comparison(const ScheduleReport::Shape& shape, const Store& store, bool asynchronous,
-                                    const MeasuredSteps& measured) const {
+std::string EmulatedBackend::comparison(const ScheduleReport::Shape& shape, const Store& store, bool asynchronous,
+                                        const MeasuredSteps& measured) const {
   const std::vector<LayerWork> times(times_.begin(), times_.begin() + num_layers_);
   RunWork work = work_like(shape, times,
                            {.num_workers = num_workers_,
