@@ -63,6 +63,7 @@ class IndexedVector {
   [[nodiscard]] auto end() const { return items_.end(); }
   [[nodiscard]] Item& back() { return items_.back(); }
   [[nodiscard]] const Item& back() const { return items_.back(); }
+  [[nodiscard]] Item* data() { return items_.data(); }
   [[nodiscard]] const Item* data() const { return items_.data(); }
   [[nodiscard]] std::size_t size() const { return items_.size(); }
   [[nodiscard]] bool empty() const { return items_.empty(); }

@@ -67,7 +67,7 @@ void Coordinator::end() {
   fail(std::make_exception_ptr(Error(ExitCode::kUserError, "the session has ended")));
   commit_.join();
   for (const auto& pipeline : pipelines_) pipeline->updates->end();  // failures that they report still arrive here
-  store_.epoch().publish(kEndEpoch);
+  store_.epoch().publish(kEndEpoch.value());
 }
 
 void Coordinator::set_buffers(int pipeline, const std::map<int, BlockContents>& buffers) {

@@ -6,7 +6,7 @@ std::shared_ptr<Round> PipelineState::next_round(const RoundTraits& traits, cons
   auto round = std::make_shared<Round>();
   round->traits = traits;
   round->traits.scales_loss = settings.loss_scaling.has_value();
-  round->first_layer = static_cast<int>(record.first_layer);
+  round->first_layer = record.first_layer;
   round->num_layers = static_cast<int>(record.num_layers);
   round->first_trained_layer = traits.input_gradient ? 0 : first_trained_layer;
   round->number = traits.mode == RoundMode::kTrain ? num_rounds : kFirstEvaluation + num_evaluations;

@@ -72,7 +72,7 @@ void RoundFlow::launch(const std::shared_ptr<Round>& round, std::size_t first_sl
   Updates& updates = at(round->traits.pipeline).updates;
   for (std::size_t i = first_slot; i < end_slot; ++i) {
     for_trained_uses(*round, round->slots[i].layers,
-                     [&](std::uint32_t use) { updates.task_accepted(round->next_version, use); });
+                     [&](UseId use) { updates.task_accepted(round->next_version, use); });
   }
   dispatcher_.append(round, first_slot, end_slot);
   dispatcher_.dispatch();
@@ -98,7 +98,7 @@ template <typename Do>
 void RoundFlow::for_trained_uses(const Round& round, const LayerRange& layers, Do&& action) {
   const Catalogue& catalogue = store_.catalogue();
   for (int layer = layers.end; layer-- > layers.first;) {
-    for (const std::uint32_t use : catalogue.uses_of(round.first_layer + layer)) {
+    for (const UseId use : catalogue.uses_of(round.catalogue_layer(layer))) {
       if (catalogue.weight_groups()[catalogue.uses()[use].group].is_trained != 0) action(use);
     }
   }
@@ -110,7 +110,7 @@ std::exception_ptr RoundFlow::commit(const Completion& completion) {
   const Dispatcher::Next next = dispatcher_.next();
   Round& round = *next.round;
   const Slot& slot = *next.slot;
-  RP_ASSERT(completion.slot == in_epoch(store_.epoch().observe(), slot.number));
+  RP_ASSERT(completion.slot == in_epoch(store_.current_epoch(), slot.number));
   if (completion.outcome == TaskOutcome::kFailed) return std::make_exception_ptr(task_failure(store_, round, slot));
   check_weights_seen(store_, round, slot);
   plans_.note_memory(completion.memory);
@@ -144,7 +144,7 @@ void RoundFlow::commit_losses(Round& round) {
 
 void RoundFlow::commit_gradients(const Round& round, const Slot& slot) {
   Updates& updates = at(round.traits.pipeline).updates;
-  for_trained_uses(round, slot.layers, [&](std::uint32_t use) {
+  for_trained_uses(round, slot.layers, [&](UseId use) {
     if (slot.phase == Phase::kForward) {
       updates.task_committed(round.next_version, use);
     } else {

@@ -83,9 +83,7 @@ class CatalogueCheck {
     if (!all(catalogue_.weight_groups(), [this](const WeightGroupRecord& r) { return is_good(r); })) return false;
     if (!all(catalogue_.uses(), [this](const UseRecord& r) { return is_good(r); })) return false;
     if (!all(catalogue_.tensors(), [this](const TensorRecord& r) { return is_good(r); })) return false;
-    for (int layer = 0; layer < catalogue_.num_layers(); ++layer) {
-      if (!is_good(catalogue_.layer(layer))) return false;
-    }
+    if (!all(catalogue_.layers(), [this](const LayerRecord& r) { return is_good(r); })) return false;
     const auto by_group = [](const UseRecord& a, const UseRecord& b) {
       return std::pair(a.group, a.layer) < std::pair(b.group, b.layer);
     };
@@ -102,8 +100,8 @@ class CatalogueCheck {
   }
 
   [[nodiscard]] bool is_good(const PipelineRecord& record) const {
-    return ends(record.name) && fits(record.first_layer, record.num_layers, num_layers_) &&
-           fits(record.first_group, record.num_groups, catalogue_.weight_groups().size());
+    return ends(record.name) && fits(record.first_layer.value(), record.num_layers, num_layers_) &&
+           fits(record.first_group.value(), record.num_groups, catalogue_.weight_groups().size());
   }
   [[nodiscard]] bool is_good(const LayerRecord& record) const {
     return ends(record.name) && fits(record.first_tensor, record.num_tensors, catalogue_.tensors().size()) &&
@@ -123,14 +121,14 @@ class CatalogueCheck {
            is_place(record.moment2_offset, record.num_elements * 4, state);
   }
   [[nodiscard]] bool is_good(const UseRecord& record) const {
-    if (record.group >= catalogue_.weight_groups().size() || record.layer >= num_layers_) return false;
+    if (record.group.value() >= catalogue_.weight_groups().size() || record.layer.value() >= num_layers_) return false;
     const WeightGroupRecord& group = catalogue_.weight_groups()[record.group];
     if (group.is_trained != 0 && record.gradient_offset == kNoOffset) return false;
     return is_place(record.gradient_offset, group.bytes(), catalogue_.gradient_bytes()) &&
            is_place(record.sum_offset, group.num_elements * 4, catalogue_.state_bytes());
   }
   [[nodiscard]] bool is_good(const TensorRecord& record) const {
-    if (!ends(record.name) || record.use >= catalogue_.uses().size()) return false;
+    if (!ends(record.name) || record.use.value() >= catalogue_.uses().size()) return false;
     if (!is_dtype(record.desc.dtype) || record.desc.rank < 0 || record.desc.rank > kMaxRank) return false;
     std::uint64_t elements = 1;
     for (int i = 0; i < record.desc.rank; ++i) {
@@ -153,14 +151,14 @@ class CatalogueBuilder {
     PipelineRecord record{};
     copy_name(record.name, pipeline.name);
     record.seed = pipeline.seed;
-    record.first_layer = static_cast<std::uint32_t>(layers.size());
+    record.first_layer = CatalogueLayer(layers.size());
     record.num_layers = static_cast<std::uint32_t>(pipeline.layers.size());
-    record.first_group = static_cast<std::uint32_t>(weight_groups.size());
+    record.first_group = GroupId(weight_groups.size());
     num_copies_ = pipeline.num_copies;
     tied_weight_groups_.clear();
     first_of_tied_.clear();
     for (const LayerRequest& layer : pipeline.layers) add_layer(layer);
-    record.num_groups = static_cast<std::uint32_t>(weight_groups.size()) - record.first_group;
+    record.num_groups = GroupId(weight_groups.size()) - record.first_group;
     pipelines.push_back(record);
   }
 
@@ -173,18 +171,18 @@ class CatalogueBuilder {
     for (const auto& [group, layer] : pairs) uses.push_back({.group = group, .layer = layer});
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       const auto use = std::lower_bound(pairs.begin(), pairs.end(), group_of_tensor_[i]);
-      tensors[i].use = static_cast<std::uint32_t>(use - pairs.begin());
+      tensors[i].use = UseId(use - pairs.begin());
     }
   }
 
   std::vector<PipelineRecord> pipelines;
-  std::vector<LayerRecord> layers;
-  std::vector<WeightGroupRecord> weight_groups;
-  std::vector<UseRecord> uses;
+  IndexedVector<CatalogueLayer, LayerRecord> layers;
+  IndexedVector<GroupId, WeightGroupRecord> weight_groups;
+  IndexedVector<UseId, UseRecord> uses;
   std::vector<TensorRecord> tensors;
 
  private:
-  using GroupInLayer = std::pair<std::uint32_t, std::uint32_t>;
+  using GroupInLayer = std::pair<GroupId, CatalogueLayer>;
 
   void add_layer(const LayerRequest& layer) {
     LayerRecord record{};
@@ -195,20 +193,18 @@ class CatalogueBuilder {
     record.num_buffers = layer.num_buffers;
     record.pipeline = static_cast<std::uint32_t>(pipelines.size());
     own_weight_groups_.clear();
-    for (const ParameterRequest& parameter : layer.parameters) {
-      add_parameter(parameter, static_cast<std::uint32_t>(layers.size()));
-    }
+    for (const ParameterRequest& parameter : layer.parameters) add_parameter(parameter, CatalogueLayer(layers.size()));
     layers.push_back(record);
   }
 
-  void add_parameter(const ParameterRequest& parameter, std::uint32_t layer) {
+  void add_parameter(const ParameterRequest& parameter, CatalogueLayer layer) {
     // The untied parameters of a layer form two weight groups per dtype: one of the trained
     // parameters and one of the frozen ones.
     auto& known = parameter.tied_group >= 0 ? tied_weight_groups_ : own_weight_groups_;
     const int key = parameter.tied_group >= 0
                         ? parameter.tied_group
                         : 2 * static_cast<int>(parameter.dtype) + static_cast<int>(parameter.is_trained);
-    const auto [place, is_new] = known.try_emplace(key, static_cast<std::uint32_t>(weight_groups.size()));
+    const auto [place, is_new] = known.try_emplace(key, weight_groups.size());
     if (is_new) {
       weight_groups.push_back({.dtype = parameter.dtype,
                                .num_copies = parameter.is_trained ? num_copies_ : 1,
@@ -241,10 +237,10 @@ class CatalogueBuilder {
                                       parameter.tied_group, "); tied parameters must be alike"));
   }
 
-  std::uint32_t num_copies_ = 1;                     // of the pipeline that is being added
-  std::map<int, std::uint32_t> tied_weight_groups_;  // by tied group
-  std::map<int, TensorDesc> first_of_tied_;          // the first parameter of each, by tied group
-  std::map<int, std::uint32_t> own_weight_groups_;   // of the layer that is being added, by dtype and whether trained
+  std::uint32_t num_copies_ = 1;               // of the pipeline that is being added
+  std::map<int, GroupId> tied_weight_groups_;  // by tied group
+  std::map<int, TensorDesc> first_of_tied_;    // the first parameter of each, by tied group
+  std::map<int, GroupId> own_weight_groups_;   // of the layer that is being added, by dtype and whether trained
   std::vector<GroupInLayer> group_of_tensor_;
 };
 
@@ -286,7 +282,7 @@ Catalogue Catalogue::lay_out(const std::vector<PipelineRequest>& pipelines) {
 void Catalogue::index_uses() {
   uses_of_layer_.assign(layers_.size(), {});
   for (WeightGroupRecord& group : weight_groups_) group.num_uses = 0;
-  for (std::uint32_t use = 0; use < uses_.size(); ++use) {
+  for (const UseId use : uses_.indices()) {
     WeightGroupRecord& group = weight_groups_[uses_[use].group];
     if (group.num_uses++ == 0) group.first_use = use;
     uses_of_layer_[uses_[use].layer].push_back(use);
@@ -308,7 +304,7 @@ std::vector<std::byte> Catalogue::to_bytes() const {
                                tensors_.size() * sizeof(TensorRecord));
   std::size_t at = sizeof(header);
   const auto append = [&bytes, &at](const auto& records) {
-    const std::size_t length = records.size() * sizeof(records[0]);
+    const std::size_t length = records.size() * sizeof(*records.data());
     if (length > 0) std::memcpy(bytes.data() + at, records.data(), length);
     at += length;
   };
@@ -332,7 +328,7 @@ Catalogue Catalogue::from_bytes(std::span<const std::byte> bytes) {
   Catalogue result;
   std::size_t at = sizeof(header);
   const auto extract = [&](auto& records, std::uint64_t count) {
-    const std::size_t record_bytes = sizeof(records[0]);
+    const std::size_t record_bytes = sizeof(*records.data());
     if (count > (bytes.size() - at) / record_bytes) throw damaged;
     records.resize(count);
     if (count > 0) std::memcpy(static_cast<void*>(records.data()), bytes.data() + at, count * record_bytes);
@@ -352,19 +348,20 @@ Catalogue Catalogue::from_bytes(std::span<const std::byte> bytes) {
   return result;
 }
 
-std::span<const TensorRecord> Catalogue::tensors_of(int layer) const {
+std::span<const TensorRecord> Catalogue::tensors_of(CatalogueLayer layer) const {
   const LayerRecord& record = layers_[layer];
   return std::span(tensors_).subspan(record.first_tensor, record.num_tensors);
 }
 
-std::span<const UseRecord> Catalogue::uses_of_group(std::uint32_t group) const {
-  return std::span(uses_).subspan(weight_groups_[group].first_use, weight_groups_[group].num_uses);
+std::span<const UseRecord> Catalogue::uses_of_group(GroupId group) const {
+  const WeightGroupRecord& record = weight_groups_[group];
+  return {uses_.data() + record.first_use.value(), record.num_uses};
 }
 
-bool Catalogue::is_trained(int layer) const {
+bool Catalogue::is_trained(CatalogueLayer layer) const {
   const auto& uses = uses_of(layer);
   return std::any_of(uses.begin(), uses.end(),
-                     [this](std::uint32_t use) { return weight_groups_[uses_[use].group].is_trained != 0; });
+                     [this](UseId use) { return weight_groups_[uses_[use].group].is_trained != 0; });
 }
 
 std::uint64_t Catalogue::num_parameters() const {
@@ -373,10 +370,10 @@ std::uint64_t Catalogue::num_parameters() const {
   return count;
 }
 
-std::vector<std::uint32_t> Catalogue::trained_groups(int pipeline) const {
+std::vector<GroupId> Catalogue::trained_groups(int pipeline) const {
   const PipelineRecord& record = pipelines_[pipeline];
-  std::vector<std::uint32_t> trained;
-  for (std::uint32_t group = record.first_group; group < record.first_group + record.num_groups; ++group) {
+  std::vector<GroupId> trained;
+  for (const GroupId group : record.groups()) {
     if (weight_groups_[group].is_trained != 0) trained.push_back(group);
   }
   return trained;
@@ -385,8 +382,7 @@ std::vector<std::uint32_t> Catalogue::trained_groups(int pipeline) const {
 int Catalogue::first_trained_layer(int pipeline) const {
   const PipelineRecord& record = pipelines_[pipeline];
   int layer = 0;
-  while (layer < static_cast<int>(record.num_layers) && !is_trained(static_cast<int>(record.first_layer) + layer))
-    ++layer;
+  while (layer < static_cast<int>(record.num_layers) && !is_trained(record.catalogue_layer(layer))) ++layer;
   return layer;
 }
 
@@ -409,9 +405,9 @@ Catalogue::Share Catalogue::share_of(std::uint32_t pipeline) const {
     add_if_there(share.state_bytes, group.moment1_offset, group.num_elements * 4);
     add_if_there(share.state_bytes, group.moment2_offset, group.num_elements * 4);
   }
-  std::set<std::pair<std::uint32_t, std::uint64_t>> counted;  // (group, element offset)
+  std::set<std::pair<GroupId, std::uint64_t>> counted;  // (group, element offset)
   for (const TensorRecord& tensor : tensors_) {
-    const std::uint32_t group = uses_[tensor.use].group;
+    const GroupId group = uses_[tensor.use].group;
     if (weight_groups_[group].pipeline != pipeline || tensor.desc.bytes() == 0 ||
         !counted.emplace(group, tensor.element_offset).second)
       continue;

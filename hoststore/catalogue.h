@@ -19,7 +19,9 @@
 #include <utility>
 #include <vector>
 
+#include "common/indexed.h"
 #include "hoststore/boundary.h"
+#include "hoststore/ids.h"
 
 namespace rp {
 
@@ -41,7 +43,7 @@ struct WeightGroupRecord {
   // In the state arena, fp32. kNoOffset for a frozen group, or if the update rule does not need the moment.
   std::uint64_t moment1_offset = kNoOffset;
   std::uint64_t moment2_offset = kNoOffset;
-  std::uint32_t first_use = 0;  // index in Catalogue::uses(); a group's uses are in layer order
+  UseId first_use{};  // a group's uses are in layer order
   std::uint32_t num_uses = 0;
   std::uint32_t pipeline = 0;
   std::uint32_t is_trained = 1;  // 0: frozen, in one working copy
@@ -65,8 +67,8 @@ static_assert(sizeof(WeightGroupRecord) == 80 && ShmSafe<WeightGroupRecord>);
 // One layer's use of a weight group. Catalogue::uses() is sorted by group, then by layer.
 struct UseRecord {
   using ShmFormat = void;
-  std::uint32_t group = 0;
-  std::uint32_t layer = 0;
+  GroupId group{};
+  CatalogueLayer layer{};
   std::uint64_t gradient_offset = kNoOffset;  // in the gradient arena; kNoOffset for a frozen group
   std::uint64_t sum_offset = kNoOffset;       // in the state arena, fp32; only if gradients of several rounds are added
 };
@@ -75,7 +77,7 @@ static_assert(sizeof(UseRecord) == 24 && ShmSafe<UseRecord>);
 struct TensorRecord {
   using ShmFormat = void;
   std::array<char, 128> name{};  // within its layer
-  std::uint32_t use = 0;         // index in Catalogue::uses() of the (group, layer) pair that the tensor belongs to
+  UseId use{};                   // the (group, layer) pair that the tensor belongs to
   std::uint32_t reserved = 0;
   std::uint64_t element_offset = 0;  // within the group
   TensorDesc desc;
@@ -97,10 +99,15 @@ struct PipelineRecord {
   using ShmFormat = void;
   std::array<char, 104> name{};
   std::uint64_t seed = 0;  // of the pipeline's random numbers
-  std::uint32_t first_layer = 0;
+  CatalogueLayer first_layer{};
   std::uint32_t num_layers = 0;
-  std::uint32_t first_group = 0;
+  GroupId first_group{};
   std::uint32_t num_groups = 0;
+
+  // These convert between the number of a layer within this pipeline and its number in the catalogue.
+  [[nodiscard]] CatalogueLayer catalogue_layer(int layer) const { return first_layer + layer; }
+  [[nodiscard]] int layer_of(CatalogueLayer layer) const { return static_cast<int>(layer - first_layer); }
+  [[nodiscard]] NumberRange<GroupId> groups() const { return {first_group, first_group + num_groups}; }
 };
 static_assert(sizeof(PipelineRecord) == 128 && ShmSafe<PipelineRecord>);
 
@@ -152,19 +159,19 @@ class Catalogue {
 
   [[nodiscard]] int num_layers() const { return static_cast<int>(layers_.size()); }
   [[nodiscard]] const std::vector<PipelineRecord>& pipelines() const { return pipelines_; }
-  [[nodiscard]] const std::vector<WeightGroupRecord>& weight_groups() const { return weight_groups_; }
-  [[nodiscard]] const std::vector<UseRecord>& uses() const { return uses_; }
+  [[nodiscard]] const IndexedVector<CatalogueLayer, LayerRecord>& layers() const { return layers_; }
+  [[nodiscard]] const IndexedVector<GroupId, WeightGroupRecord>& weight_groups() const { return weight_groups_; }
+  [[nodiscard]] const IndexedVector<UseId, UseRecord>& uses() const { return uses_; }
   [[nodiscard]] const std::vector<TensorRecord>& tensors() const { return tensors_; }
-  [[nodiscard]] const LayerRecord& layer(int layer) const { return layers_[layer]; }
   // The parameters of a layer, in the order in which the layer declares them.
-  [[nodiscard]] std::span<const TensorRecord> tensors_of(int layer) const;
-  // The indices in uses() of a layer's uses, in the order of their weight groups.
-  [[nodiscard]] const std::vector<std::uint32_t>& uses_of(int layer) const { return uses_of_layer_[layer]; }
-  [[nodiscard]] std::span<const UseRecord> uses_of_group(std::uint32_t group) const;
+  [[nodiscard]] std::span<const TensorRecord> tensors_of(CatalogueLayer layer) const;
+  // A layer's uses, in the order of their weight groups.
+  [[nodiscard]] const std::vector<UseId>& uses_of(CatalogueLayer layer) const { return uses_of_layer_[layer]; }
+  [[nodiscard]] std::span<const UseRecord> uses_of_group(GroupId group) const;
   // Returns whether any parameter of this layer is trained.
-  [[nodiscard]] bool is_trained(int layer) const;
+  [[nodiscard]] bool is_trained(CatalogueLayer layer) const;
   // Returns the trained weight groups of a pipeline, in layer order.
-  [[nodiscard]] std::vector<std::uint32_t> trained_groups(int pipeline) const;
+  [[nodiscard]] std::vector<GroupId> trained_groups(int pipeline) const;
   // Returns the first layer of a pipeline that has a trained parameter, counted from the pipeline's
   // first layer, or the pipeline's number of layers if all parameters are frozen.
   [[nodiscard]] int first_trained_layer(int pipeline) const;
@@ -189,11 +196,11 @@ class Catalogue {
   void index_uses();
 
   std::vector<PipelineRecord> pipelines_;
-  std::vector<LayerRecord> layers_;
-  std::vector<WeightGroupRecord> weight_groups_;
-  std::vector<UseRecord> uses_;
+  IndexedVector<CatalogueLayer, LayerRecord> layers_;
+  IndexedVector<GroupId, WeightGroupRecord> weight_groups_;
+  IndexedVector<UseId, UseRecord> uses_;
   std::vector<TensorRecord> tensors_;
-  std::vector<std::vector<std::uint32_t>> uses_of_layer_;
+  IndexedVector<CatalogueLayer, std::vector<UseId>> uses_of_layer_;
   std::uint64_t parameter_bytes_ = 0;
   std::uint64_t state_bytes_ = 0;
   std::uint64_t gradient_bytes_ = 0;

@@ -10,6 +10,7 @@
 
 #include "common/phase.h"
 #include "hoststore/boundary.h"
+#include "hoststore/ids.h"
 #include "hoststore/memory_use.h"
 #include "hoststore/ring.h"
 #include "hoststore/round_table.h"
@@ -27,7 +28,7 @@ inline constexpr std::uint32_t kCompletionRing = 16;
 inline constexpr std::uint32_t kFreeRing = 4096;
 
 // Every worker ends when the epoch word has this value.
-inline constexpr std::uint64_t kEndEpoch = 0xffff;
+inline constexpr Epoch kEndEpoch(0xffff);
 
 // The number of the coordinator's arena. Arena w < kMaxWorkers belongs to worker w.
 inline constexpr std::uint32_t kCoordinatorArena = kMaxWorkers;
@@ -65,7 +66,7 @@ struct Command {
   std::uint64_t first_event = 0;      // the outputs of microbatch m have event first_event + m + 1 (without epoch)
   std::uint64_t table = 0;            // offset of the round's table in the coordinator's arena
   std::uint64_t table_bytes = 0;
-  std::uint32_t layer_base = 0;  // the catalogue's number of the pipeline's layer 0
+  CatalogueLayer layer_base{};  // of the pipeline's layer 0
   std::uint32_t flags = 0;
   std::int32_t first_layer = 0;  // layers and boundaries are numbered within the pipeline
   std::int32_t end_layer = 0;
@@ -75,6 +76,7 @@ struct Command {
   std::int32_t num_argument_imports = 0;                              // lists of loss arguments that other rounds made
   std::array<std::uint64_t, kMaxLayers / 64 + 1> saved_boundaries{};  // bit b: the activation at boundary b is written
 
+  [[nodiscard]] CatalogueLayer catalogue_layer(int layer) const { return layer_base + layer; }
   [[nodiscard]] bool has(Flag flag) const { return (flags & flag) != 0; }
   // Returns whether the task ends with the loss.
   [[nodiscard]] bool runs_loss() const { return phase == Phase::kFused || has(kGivesLoss); }
@@ -117,7 +119,7 @@ static_assert(ShmSafe<Completion>);
 // more.
 struct FreeRecord {
   using ShmFormat = void;
-  std::uint64_t epoch = 0;   // records of another epoch are ignored
+  Epoch epoch{};             // records of another epoch are ignored
   std::uint64_t offset = 0;  // in the worker's arena
 };
 static_assert(ShmSafe<FreeRecord>);

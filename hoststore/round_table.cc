@@ -79,8 +79,8 @@ LossRecord& RoundTable::loss(int microbatch) const {
   return reinterpret_cast<LossRecord*>(memory_ + layout_.losses)[microbatch];
 }
 
-double& RoundTable::square_sum(std::uint32_t use) const {
-  return reinterpret_cast<double*>(memory_ + layout_.square_sums)[use];
+double& RoundTable::square_sum(UseId use) const {
+  return reinterpret_cast<double*>(memory_ + layout_.square_sums)[use.value()];
 }
 
 LayerTime& RoundTable::layer_time(int layer) const {
@@ -96,14 +96,15 @@ std::uint64_t& RoundTable::checksum(BlockKind kind, int index, int microbatch) c
   return reinterpret_cast<std::uint64_t*>(memory_ + layout_.checksums)[block_number(kind, index, microbatch)];
 }
 
-std::uint64_t& RoundTable::gradient_checksum(std::uint32_t use) const {
+std::uint64_t& RoundTable::gradient_checksum(UseId use) const {
   RP_ASSERT(is_checked());
-  return reinterpret_cast<std::uint64_t*>(memory_ + layout_.gradient_checksums)[use];
+  return reinterpret_cast<std::uint64_t*>(memory_ + layout_.gradient_checksums)[use.value()];
 }
 
-WeightsSeen& RoundTable::weights_seen(std::uint32_t use, bool in_backward) const {
+WeightsSeen& RoundTable::weights_seen(UseId use, bool in_backward) const {
   RP_ASSERT(is_checked());
-  return reinterpret_cast<WeightsSeen*>(memory_ + layout_.weights_seen)[2 * std::uint64_t{use} + (in_backward ? 1 : 0)];
+  return reinterpret_cast<WeightsSeen*>(memory_ +
+                                        layout_.weights_seen)[2 * std::uint64_t{use.value()} + (in_backward ? 1 : 0)];
 }
 
 }  // namespace rp

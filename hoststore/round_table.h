@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "common/shm_safe.h"
+#include "hoststore/ids.h"
 
 namespace rp {
 
@@ -155,7 +156,7 @@ class RoundTable {
   [[nodiscard]] LossRecord& loss(int microbatch) const;
   // The sum of the squares of a use's rounded gradient. Writer: the worker of the slot that ran the
   // backward of the use's layer.
-  [[nodiscard]] double& square_sum(std::uint32_t use) const;
+  [[nodiscard]] double& square_sum(UseId use) const;
   [[nodiscard]] LayerTime& layer_time(int layer) const;
   [[nodiscard]] LayerMemory& layer_memory(int layer) const;
 
@@ -164,8 +165,8 @@ class RoundTable {
   // gradient; 0 if it is not written yet. Writer: the process that writes the bytes, after them and
   // before the event or completion that announces them.
   [[nodiscard]] std::uint64_t& checksum(BlockKind kind, int index, int microbatch) const;
-  [[nodiscard]] std::uint64_t& gradient_checksum(std::uint32_t use) const;
-  [[nodiscard]] WeightsSeen& weights_seen(std::uint32_t use, bool in_backward) const;
+  [[nodiscard]] std::uint64_t& gradient_checksum(UseId use) const;
+  [[nodiscard]] WeightsSeen& weights_seen(UseId use, bool in_backward) const;
 
  private:
   [[nodiscard]] std::uint64_t row(BlockKind kind, int index) const;

@@ -9,6 +9,7 @@
 
 #include "common/shm_safe.h"
 #include "common/system/clock.h"
+#include "hoststore/ids.h"
 
 namespace rp {
 
@@ -16,10 +17,10 @@ namespace rp {
 // a later epoch are larger, and numbers of different epochs are never equal.
 inline constexpr int kEpochShift = 48;
 
-[[nodiscard]] constexpr std::uint64_t in_epoch(std::uint64_t epoch, std::uint64_t number) {
-  return epoch << kEpochShift | number;
+[[nodiscard]] constexpr std::uint64_t in_epoch(Epoch epoch, std::uint64_t number) {
+  return epoch.value() << kEpochShift | number;
 }
-[[nodiscard]] constexpr std::uint64_t epoch_of(std::uint64_t value) { return value >> kEpochShift; }
+[[nodiscard]] constexpr Epoch epoch_of(std::uint64_t value) { return Epoch(value >> kEpochShift); }
 [[nodiscard]] constexpr std::uint64_t number_of(std::uint64_t value) {
   return value & ((std::uint64_t{1} << kEpochShift) - 1);
 }

@@ -104,10 +104,11 @@ class Store {
 
   // Words. control.h names their writers.
   [[nodiscard]] SequenceWord& epoch() { return *at<SequenceWord>(layout_.epoch, 0); }
+  [[nodiscard]] Epoch current_epoch() { return Epoch(epoch().observe()); }
   [[nodiscard]] SequenceWord& failed() { return *at<SequenceWord>(layout_.failed, 0); }
-  [[nodiscard]] SequenceWord& published(std::uint32_t group) { return *at<SequenceWord>(layout_.published, group); }
-  [[nodiscard]] SequenceWord& gradient_released(std::uint32_t use) {
-    return *at<SequenceWord>(layout_.gradient_released, use);
+  [[nodiscard]] SequenceWord& published(GroupId group) { return *at<SequenceWord>(layout_.published, group.value()); }
+  [[nodiscard]] SequenceWord& gradient_released(UseId use) {
+    return *at<SequenceWord>(layout_.gradient_released, use.value());
   }
   [[nodiscard]] SequenceWord& update_heartbeat(std::uint32_t pipeline) {
     return *at<SequenceWord>(layout_.update_heartbeats, pipeline);
@@ -119,8 +120,8 @@ class Store {
   [[nodiscard]] EventRing& event_ring(int worker);
   [[nodiscard]] bool checks_consistency() const { return header().checks_consistency != 0; }
   // REQUIRES: checks_consistency().
-  [[nodiscard]] WeightStamp& stamp(std::uint32_t group, std::uint64_t copy) {
-    return *at<WeightStamp>(layout_.stamps, WeightStamp::kMaxCopies * group + copy);
+  [[nodiscard]] WeightStamp& stamp(GroupId group, std::uint64_t copy) {
+    return *at<WeightStamp>(layout_.stamps, WeightStamp::kMaxCopies * group.value() + copy);
   }
   // Increases while any worker computes or any weights are updated. A wait that times out while
   // this value has not changed is waiting for something that hangs.
@@ -174,12 +175,12 @@ class Store {
     return arena(place.arena).data(place.offset, place.bytes);
   }
   // Returns the working copy that holds `version`. Only the coordinator writes to it.
-  [[nodiscard]] std::span<std::byte> working_copy(std::uint32_t group, std::uint64_t version) {
+  [[nodiscard]] std::span<std::byte> working_copy(GroupId group, std::uint64_t version) {
     const WeightGroupRecord& record = catalogue_.weight_groups()[group];
     return {parameters(record.parameter_offset[version % record.num_copies]), record.bytes()};
   }
   // Returns the buffer of a use's gradient.
-  [[nodiscard]] std::span<const std::byte> gradient(std::uint32_t use) {
+  [[nodiscard]] std::span<const std::byte> gradient(UseId use) {
     const UseRecord& record = catalogue_.uses()[use];
     return {gradients(record.gradient_offset), catalogue_.weight_groups()[record.group].bytes()};
   }

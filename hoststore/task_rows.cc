@@ -8,7 +8,7 @@ namespace {
 
 void add_buffers(const Command& command, const Catalogue& catalogue, std::vector<BlockRow>& rows) {
   for (int layer = command.first_layer; layer < command.end_layer; ++layer) {
-    if (catalogue.layer(static_cast<int>(command.layer_base) + layer).num_buffers > 0)
+    if (catalogue.layers()[command.catalogue_layer(layer)].num_buffers > 0)
       rows.push_back({BlockKind::kBuffers, layer});
   }
 }

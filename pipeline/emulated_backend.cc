@@ -39,8 +39,8 @@ std::vector<LayerBytes> layer_bytes(const Catalogue& catalogue, int num_layers,
   std::vector<LayerBytes> layers(num_layers);
   for (int layer = 0; layer < num_layers; ++layer) {
     LayerBytes& bytes = layers[layer];
-    for (const std::uint32_t use : catalogue.uses_of(layer)) {
-      const std::uint32_t index = catalogue.uses()[use].group;
+    for (const UseId use : catalogue.uses_of(CatalogueLayer(layer))) {
+      const GroupId index = catalogue.uses()[use].group;
       const WeightGroupRecord& group = catalogue.weight_groups()[index];
       bytes.weights += static_cast<double>(group.bytes());
       if (group.is_trained == 0) continue;

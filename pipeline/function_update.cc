@@ -17,7 +17,7 @@ FunctionUpdate::FunctionUpdate(Store& store, int pipeline)
   const Catalogue& catalogue = store.catalogue();
   const PipelineRecord& record = catalogue.pipelines()[pipeline];
   for (int layer = 0; layer < static_cast<int>(record.num_layers); ++layer) {
-    for (const TensorRecord& tensor : catalogue.tensors_of(static_cast<int>(record.first_layer) + layer)) {
+    for (const TensorRecord& tensor : catalogue.tensors_of(record.catalogue_layer(layer))) {
       if (!is_first_use(catalogue, tensor) || group_of(catalogue.uses()[tensor.use].group).is_trained == 0) continue;
       leaves_.push_back({.record = &tensor, .gradient = {}});
       at::Tensor leaf = master_view(store, tensor, 0);
@@ -34,11 +34,11 @@ const std::vector<NamedParameter>& FunctionUpdate::parameters(std::uint64_t vers
 
 void FunctionUpdate::allocate_gradients() {
   if (!gradients_.empty()) return;
-  for (const std::uint32_t group : groups_) {
+  for (const GroupId group : groups_) {
     gradients_.push_back(at::empty({static_cast<std::int64_t>(group_of(group).num_elements)}, at::kFloat));
   }
   for (Leaf& leaf : leaves_) {
-    const std::uint32_t group = store_.catalogue().uses()[leaf.record->use].group;
+    const GroupId group = store_.catalogue().uses()[leaf.record->use].group;
     const auto place = std::lower_bound(groups_.begin(), groups_.end(), group) - groups_.begin();
     const TensorDesc& desc = leaf.record->desc;
     const at::IntArrayRef shape(desc.shape.data(), static_cast<std::size_t>(desc.rank));
@@ -51,7 +51,7 @@ void FunctionUpdate::allocate_gradients() {
 
 // If two working copies alternate as master, the new one starts as a copy of the old one.
 void FunctionUpdate::copy_masters(std::uint64_t version) {
-  for (const std::uint32_t index : groups_) {
+  for (const GroupId index : groups_) {
     const WeightGroupRecord& group = group_of(index);
     if (!group.working_is_master() || group.num_copies == 1) continue;
     std::ranges::copy(store_.working_copy(index, version - 1), store_.working_copy(index, version).begin());

@@ -33,7 +33,7 @@ class FunctionUpdate {
     const TensorRecord* record = nullptr;
     at::Tensor gradient;  // a view of the gradient of its weight group
   };
-  [[nodiscard]] const WeightGroupRecord& group_of(std::uint32_t group) const {
+  [[nodiscard]] const WeightGroupRecord& group_of(GroupId group) const {
     return store_.catalogue().weight_groups()[group];
   }
   void allocate_gradients();
@@ -42,8 +42,8 @@ class FunctionUpdate {
   void write_working_copies(std::uint64_t version);
 
   Store& store_;
-  const std::vector<std::uint32_t> groups_;  // the trained groups
-  std::vector<at::Tensor> gradients_;        // by group, fp32; allocated by the first step
+  const std::vector<GroupId> groups_;  // the trained groups
+  std::vector<at::Tensor> gradients_;  // by group, fp32; allocated by the first step
   std::vector<Leaf> leaves_;
   std::vector<NamedParameter> parameters_;  // the leaves with their names
 };

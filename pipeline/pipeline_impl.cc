@@ -159,7 +159,7 @@ std::vector<ParameterState> Pipeline::Impl::parameters(std::uint64_t steps_ago) 
     const UseRecord& use = store.catalogue().uses()[tensor->use];
     const WeightGroupRecord& group = store.catalogue().weight_groups()[use.group];
     ParameterState parameter;
-    parameter.layer = static_cast<int>(use.layer - record().first_layer);
+    parameter.layer = record().layer_of(use.layer);
     parameter.parameter = tensor->name.data();
     parameter.name = cat(parameter.layer, ".", parameter.parameter);
     parameter.working = parameter_view(store, *tensor, version % group.num_copies);
@@ -177,7 +177,7 @@ std::vector<const TensorRecord*> Pipeline::Impl::parameter_records() const {
   const Catalogue& catalogue = runtime_->store().catalogue();
   std::vector<const TensorRecord*> records;
   for (int layer = 0; layer < model_.num_layers(); ++layer) {
-    for (const TensorRecord& tensor : catalogue.tensors_of(static_cast<int>(record().first_layer) + layer)) {
+    for (const TensorRecord& tensor : catalogue.tensors_of(record().catalogue_layer(layer))) {
       if (is_first_use(catalogue, tensor)) records.push_back(&tensor);
     }
   }
@@ -192,7 +192,7 @@ std::vector<StateTensor> Pipeline::Impl::state_tensors(const std::vector<BufferS
   for (std::size_t i = 0; i < now.size(); ++i) {
     const ParameterState& parameter = now[i];
     if (!parameter.master.defined()) continue;  // frozen
-    const std::uint32_t group = runtime_->store().catalogue().uses()[records[i]->use].group;
+    const GroupId group = runtime_->store().catalogue().uses()[records[i]->use].group;
     const auto add = [&](const char* what, const at::Tensor& value) {
       if (value.defined()) tensors.push_back({cat(parameter.name, what), value, group});
     };

@@ -21,7 +21,7 @@ namespace rp {
 struct StateTensor {
   std::string name;
   at::Tensor value;
-  std::optional<std::uint32_t> group{};
+  std::optional<GroupId> group{};
 };
 
 class Pipeline::Impl {

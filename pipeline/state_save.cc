@@ -3,7 +3,6 @@
 #include <pthread.h>
 
 #include <chrono>
-#include <limits>
 #include <utility>
 
 #include "common/files/output_file.h"
@@ -32,9 +31,7 @@ std::shared_ptr<StateSnapshot> snapshot_of(const std::vector<StateTensor>& tenso
   std::vector<StateSnapshot::Part> parts;
   for (const StateTensor& tensor : tensors) {
     const auto* data = static_cast<const std::byte*>(tensor.value.const_data_ptr());
-    // Copies of buffers belong to no weight group.
-    parts.push_back({.group = tensor.group.value_or(std::numeric_limits<std::uint32_t>::max()),
-                     .memory = {data, tensor.value.nbytes()}});
+    parts.push_back({.group = tensor.group, .memory = {data, tensor.value.nbytes()}});
   }
   return std::make_shared<StateSnapshot>(std::move(parts), [] { return available_memory(); });
 }

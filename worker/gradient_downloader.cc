@@ -76,7 +76,7 @@ bool GradientDownloader::enqueue_gradient(RunningTask& task, std::size_t use) {
   const UseRecord& record = store.catalogue().uses()[memory.use];
   if (!waits_.wait(command,
                    {.kind = WaitKind::kGradientReleased,
-                    .numbers = {memory.use, static_cast<std::int64_t>(command.released_before)}},
+                    .numbers = {memory.use.value(), static_cast<std::int64_t>(command.released_before)}},
                    [&](const WaitLimits& limits) {
                      return store.gradient_released(memory.use).wait_at_least(command.released_before, limits);
                    })) {

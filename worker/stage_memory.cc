@@ -20,7 +20,7 @@ std::byte* resize(ScratchMemory& memory, const Command& command, Device& device,
   }
 }
 
-const WeightGroupRecord& group_of(const Catalogue& catalogue, std::uint32_t use) {
+const WeightGroupRecord& group_of(const Catalogue& catalogue, UseId use) {
   return catalogue.weight_groups()[catalogue.uses()[use].group];
 }
 
@@ -28,11 +28,11 @@ const WeightGroupRecord& group_of(const Catalogue& catalogue, std::uint32_t use)
 
 void place_weights(RunningTask& task, const Catalogue& catalogue, Device& device) {
   const Command& command = task.command;
-  std::map<std::uint32_t, std::uint64_t> offset_of_group;
+  std::map<GroupId, std::uint64_t> offset_of_group;
   std::uint64_t weight_bytes = 0;
   task.uses.clear();
   for (int layer = command.first_layer; layer < command.end_layer; ++layer) {
-    for (const std::uint32_t use : catalogue.uses_of(static_cast<int>(command.layer_base) + layer)) {
+    for (const UseId use : catalogue.uses_of(command.catalogue_layer(layer))) {
       const WeightGroupRecord& group = group_of(catalogue, use);
       if (offset_of_group.emplace(catalogue.uses()[use].group, weight_bytes).second)
         weight_bytes += group.device_bytes();
@@ -46,7 +46,7 @@ void place_weights(RunningTask& task, const Catalogue& catalogue, Device& device
 GradientBytes gradient_bytes(const Command& command, const Catalogue& catalogue) {
   GradientBytes bytes;
   for (int layer = command.first_layer; layer < command.end_layer; ++layer) {
-    for (const std::uint32_t use : catalogue.uses_of(static_cast<int>(command.layer_base) + layer)) {
+    for (const UseId use : catalogue.uses_of(command.catalogue_layer(layer))) {
       const WeightGroupRecord& group = group_of(catalogue, use);
       if (group.is_trained == 0) continue;
       bytes.rounded += group.device_bytes();

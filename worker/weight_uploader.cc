@@ -86,7 +86,8 @@ bool WeightUploader::upload_group(RunningTask& task, const UseMemory& memory) {
   const std::uint64_t version = group.is_trained != 0 ? command.version : 0;
   const SequenceWord& published = store.published(use.group);
   const bool was_published = published.observe() >= version;
-  if (!waits_.wait(command, {.kind = WaitKind::kWeights, .numbers = {static_cast<std::int64_t>(version), use.group}},
+  if (!waits_.wait(command,
+                   {.kind = WaitKind::kWeights, .numbers = {static_cast<std::int64_t>(version), use.group.value()}},
                    [&](const WaitLimits& limits) { return published.wait_at_least(version, limits); })) {
     return false;
   }

@@ -33,7 +33,7 @@ void Worker::serve() {
   SequenceWord& epoch_word = parts_.store.epoch();
   const std::uint64_t epoch = epoch_word.observe();
   SequenceWord& acknowledged = parts_.store.worker_words(parts_.number).acknowledged;
-  if (epoch == kEndEpoch) return acknowledged.publish(epoch + 1);  // the run ended before this worker began
+  if (epoch == kEndEpoch.value()) return acknowledged.publish(epoch + 1);  // the run ended before this worker began
   // A coordinator in the same process does not wait for the acknowledgement and may have sent
   // commands already. So the other threads, which copy, start their work only when the stage runner
   // is warm.

@@ -16,8 +16,7 @@ std::string task_text(const Round& round, const Slot& slot) {
              round.step, ") on worker ", slot.worker);
 }
 
-void check_seen(const Catalogue& catalogue, Round& round, const Slot& slot, std::uint32_t group,
-                const WeightsSeen& seen) {
+void check_seen(const Catalogue& catalogue, Round& round, const Slot& slot, GroupId group, const WeightsSeen& seen) {
   const std::uint64_t wanted = catalogue.weight_groups()[group].is_trained != 0 ? round.version : 0;
   const WeightsSeen& first = round.weights_seen.emplace(group, seen).first->second;
   if (seen.version == wanted && seen == first) return;
@@ -33,24 +32,24 @@ void check_weights_seen(Store& store, Round& round, const Slot& slot) {
   if (!store.checks_consistency()) return;
   const Catalogue& catalogue = store.catalogue();
   const RoundTable table = store.round_table(round);
-  std::set<std::uint32_t> missing;  // weight groups of the slot; a tied group is uploaded for one of its uses only
-  std::set<std::uint32_t> found;
+  std::set<GroupId> missing;  // weight groups of the slot; a tied group is uploaded for one of its uses only
+  std::set<GroupId> found;
   for (int layer = slot.layers.first; layer < slot.layers.end; ++layer) {
-    for (const std::uint32_t use : catalogue.uses_of(round.first_layer + layer)) {
-      const std::uint32_t group = catalogue.uses()[use].group;
+    for (const UseId use : catalogue.uses_of(round.catalogue_layer(layer))) {
+      const GroupId group = catalogue.uses()[use].group;
       const WeightsSeen& seen = table.weights_seen(use, slot.phase != Phase::kForward);
       (seen.checksum == 0 ? missing : found).insert(group);
       if (seen.checksum != 0) check_seen(catalogue, round, slot, group, seen);
     }
   }
-  for (const std::uint32_t group : missing) {
+  for (const GroupId group : missing) {
     if (found.contains(group)) continue;
     throw violation_of(ProtocolRule::kSameWeights,
                        cat(task_text(round, slot), " is complete and has never uploaded weight group ", group));
   }
 }
 
-void check_gradient(Store& store, std::uint32_t use, std::uint64_t checksum) {
+void check_gradient(Store& store, UseId use, std::uint64_t checksum) {
   if (!store.checks_consistency()) return;
   const std::uint64_t found = DataChecksum::of(store.gradient(use));
   if (found == checksum) return;

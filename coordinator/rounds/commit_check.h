@@ -19,7 +19,7 @@ void check_weights_seen(Store& store, Round& round, const Slot& slot);
 
 // Called after the gradient of a use was read and before its buffer is released: checks that the
 // gradient still has the checksum that came with its commit.
-void check_gradient(Store& store, std::uint32_t use, std::uint64_t checksum);
+void check_gradient(Store& store, UseId use, std::uint64_t checksum);
 
 // Called before the caller reads a block that was kept for it: checks that the block still has its
 // checksum.

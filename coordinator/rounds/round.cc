@@ -44,7 +44,7 @@ Command command_of(const Round& round, const Slot& slot) {
   command.released_before = round.attempt;  // released once the gradients of the previous attempt are read
   command.table = round.table;
   command.table_bytes = round.table_bytes;
-  command.layer_base = static_cast<std::uint32_t>(round.first_layer);
+  command.layer_base = round.first_layer;
   command.first_layer = slot.layers.first;
   command.end_layer = slot.layers.end;
   command.first_trained_layer = round.first_trained_layer;

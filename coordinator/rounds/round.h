@@ -74,7 +74,7 @@ struct Round {
   std::uint64_t next_version = 0;  // of the weights that the round's step makes
   std::uint64_t attempt = 0;       // of rounds with gradients
   Plan plan;
-  int first_layer = 0;  // the catalogue's number of layer 0
+  CatalogueLayer first_layer{};
   int num_layers = 0;
   int first_trained_layer = 0;  // no gradient is computed below this layer
   int num_input_imports = 0;
@@ -90,9 +90,10 @@ struct Round {
   // replace.
   std::map<BlockRow, BlockOfRound> origins;
   // By weight group, from the round's first committed task that used it; --check-consistency only.
-  std::map<std::uint32_t, WeightsSeen> weights_seen;
+  std::map<GroupId, WeightsSeen> weights_seen;
   std::vector<double> losses;  // sums over the microbatches
 
+  [[nodiscard]] CatalogueLayer catalogue_layer(int layer) const { return first_layer + layer; }
   // Returns true if a backward pass may still be accepted.
   [[nodiscard]] bool graph_is_open() const { return is(RoundState::kForwardOfGraph) || is(RoundState::kGraphOpen); }
   // Returns true if outputs and losses are final.

@@ -21,7 +21,7 @@ WorkerError task_failure(Store& store, const Round& round, const Slot& slot) {
                                 slot.layers.end - 1, microbatch, ", step ", round.step, ", on worker ", slot.worker);
   std::string who = "the task";
   if (record.layer >= 0) {
-    const LayerRecord& layer = store.catalogue().layer(round.first_layer + static_cast<int>(record.layer));
+    const LayerRecord& layer = store.catalogue().layers()[round.catalogue_layer(static_cast<int>(record.layer))];
     who = cat("layer ", record.layer, " (", layer.name.data(), ")");
   } else if (record.layer == FailureRecord::kLoss) {
     who = "the loss";

@@ -6,9 +6,9 @@ namespace rp {
 
 LayerMemories::LayerMemories(const Catalogue& catalogue, int pipeline) {
   const PipelineRecord& record = catalogue.pipelines()[pipeline];
-  for (std::uint32_t layer = 0; layer < record.num_layers; ++layer) {
+  for (int layer = 0; layer < static_cast<int>(record.num_layers); ++layer) {
     LayerCost& cost = costs_.emplace_back();
-    for (const std::uint32_t use : catalogue.uses_of(static_cast<int>(record.first_layer + layer))) {
+    for (const UseId use : catalogue.uses_of(record.catalogue_layer(layer))) {
       const WeightGroupRecord& group = catalogue.weight_groups()[catalogue.uses()[use].group];
       cost.weight_bytes += group.device_bytes();
       if (group.is_trained == 0) continue;

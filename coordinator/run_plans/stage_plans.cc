@@ -33,9 +33,9 @@ int max_fused_layers(const PlanSettings& settings, int num_layers) {
   return settings.fits_device || settings.search->rounds_per_step == 1 ? kMaxFusedLayers : num_layers - 1;
 }
 
-std::uint64_t bytes_of(const Catalogue& catalogue, int layer) {
+std::uint64_t bytes_of(const Catalogue& catalogue, CatalogueLayer layer) {
   std::uint64_t bytes = 0;
-  for (const std::uint32_t use : catalogue.uses_of(layer))
+  for (const UseId use : catalogue.uses_of(layer))
     bytes += catalogue.weight_groups()[catalogue.uses()[use].group].bytes();
   return bytes;
 }
@@ -54,7 +54,7 @@ StagePlans::StagePlans(const Catalogue& catalogue, std::vector<PlanSettings> set
     pipeline.times = LayerTimes(num_layers);
     pipeline.memories.emplace(catalogue, static_cast<int>(i));
     for (int layer = 0; layer < num_layers; ++layer) {
-      pipeline.bytes.push_back(bytes_of(catalogue, static_cast<int>(record.first_layer) + layer));
+      pipeline.bytes.push_back(bytes_of(catalogue, record.catalogue_layer(layer)));
     }
     pipeline.first_trained_layer = catalogue.first_trained_layer(static_cast<int>(i));
   }

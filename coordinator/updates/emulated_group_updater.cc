@@ -11,33 +11,33 @@ constexpr std::uint64_t kFloat = sizeof(float);
 
 }  // namespace
 
-void EmulatedGroupUpdater::add_to_sum(std::uint32_t use, bool begins) { pass(sum_bytes(use, begins)); }
+void EmulatedGroupUpdater::add_to_sum(UseId use, bool begins) { pass(sum_bytes(use, begins)); }
 
-double EmulatedGroupUpdater::square_sum(std::uint32_t group) {
+double EmulatedGroupUpdater::square_sum(GroupId group) {
   pass(norm_bytes(group));
   return 0;
 }
 
-void EmulatedGroupUpdater::write_gradient(std::uint32_t, const UpdateStep&, float*) {
+void EmulatedGroupUpdater::write_gradient(GroupId, const UpdateStep&, float*) {
   throw Error(ExitCode::kUsage,
               "an emulated device computes no gradients that a function could apply; use an optimizer's rule");
 }
 
-void EmulatedGroupUpdater::update(std::uint32_t group, std::uint64_t, std::span<const UpdateSpan> rules) {
+void EmulatedGroupUpdater::update(GroupId group, std::uint64_t, std::span<const UpdateSpan> rules) {
   pass(update_bytes(group, rules.empty()));
 }
 
-std::uint64_t EmulatedGroupUpdater::sum_bytes(std::uint32_t use, bool begins) const {
+std::uint64_t EmulatedGroupUpdater::sum_bytes(UseId use, bool begins) const {
   const WeightGroupRecord& group = catalogue_.weight_groups()[catalogue_.uses()[use].group];
   // A sum that begins is set to zero first. Then it is read and written.
   return group.num_elements * (dtype_bytes(group.dtype) + 2 * kFloat + (begins ? kFloat : 0));
 }
 
-std::uint64_t EmulatedGroupUpdater::norm_bytes(std::uint32_t group) const {
+std::uint64_t EmulatedGroupUpdater::norm_bytes(GroupId group) const {
   return gradient_bytes(catalogue_.weight_groups()[group]);
 }
 
-std::uint64_t EmulatedGroupUpdater::update_bytes(std::uint32_t index, bool skipped) const {
+std::uint64_t EmulatedGroupUpdater::update_bytes(GroupId index, bool skipped) const {
   const WeightGroupRecord& group = catalogue_.weight_groups()[index];
   const std::uint64_t working = group.working_is_master() ? 0 : group.bytes();
   if (skipped) return working + group.num_elements * kFloat * (working > 0 ? 1 : 2);

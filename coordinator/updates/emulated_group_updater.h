@@ -21,17 +21,17 @@ class EmulatedGroupUpdater : public GroupUpdater {
   EmulatedGroupUpdater(const Catalogue& catalogue, const HostMemoryModel& memory, bool adds_rounds)
       : catalogue_(catalogue), memory_(memory), adds_rounds_(adds_rounds) {}
 
-  void add_to_sum(std::uint32_t use, bool begins) override;
+  void add_to_sum(UseId use, bool begins) override;
   // Returns 0, since no gradients exist.
-  [[nodiscard]] double square_sum(std::uint32_t group) override;
+  [[nodiscard]] double square_sum(GroupId group) override;
   // Throws rp::Error (kUsage), since there is nothing to write.
-  void write_gradient(std::uint32_t group, const UpdateStep& scaling, float* gradient) override;
-  void update(std::uint32_t group, std::uint64_t version, std::span<const UpdateSpan> rules) override;
+  void write_gradient(GroupId group, const UpdateStep& scaling, float* gradient) override;
+  void update(GroupId group, std::uint64_t version, std::span<const UpdateSpan> rules) override;
 
   // Return the number of bytes that each kind of pass over a weight group reads and writes.
-  [[nodiscard]] std::uint64_t sum_bytes(std::uint32_t use, bool begins) const;
-  [[nodiscard]] std::uint64_t norm_bytes(std::uint32_t group) const;
-  [[nodiscard]] std::uint64_t update_bytes(std::uint32_t index, bool skipped) const;
+  [[nodiscard]] std::uint64_t sum_bytes(UseId use, bool begins) const;
+  [[nodiscard]] std::uint64_t norm_bytes(GroupId group) const;
+  [[nodiscard]] std::uint64_t update_bytes(GroupId index, bool skipped) const;
 
  private:
   // Returns the bytes of the gradients of a group's uses, as the update reads them.

@@ -20,17 +20,17 @@ class GroupUpdater {
 
   // Adds the gradient of a use to its sum, or begins the sum with it. REQUIRES: the gradients of
   // several rounds are added.
-  virtual void add_to_sum(std::uint32_t use, bool begins) = 0;
+  virtual void add_to_sum(UseId use, bool begins) = 0;
 
   // Returns the sum of squares of the group's gradient, which is the sum over all of its uses.
-  [[nodiscard]] virtual double square_sum(std::uint32_t group) = 0;
+  [[nodiscard]] virtual double square_sum(GroupId group) = 0;
 
   // Writes the group's gradient as fp32, scaled and clipped according to `scaling`.
-  virtual void write_gradient(std::uint32_t group, const UpdateStep& scaling, float* gradient) = 0;
+  virtual void write_gradient(GroupId group, const UpdateStep& scaling, float* gradient) = 0;
 
   // Makes `version` of the group from the version before it; if there are no rules, with the same
   // weights. REQUIRES: fp32 masters.
-  virtual void update(std::uint32_t group, std::uint64_t version, std::span<const UpdateSpan> rules) = 0;
+  virtual void update(GroupId group, std::uint64_t version, std::span<const UpdateSpan> rules) = 0;
 };
 
 // Makes a GroupUpdater for a catalogue, which outlives it. `adds_rounds`: the gradients of several rounds are added.

@@ -4,16 +4,15 @@
 
 namespace rp {
 
-MemoryGroupUpdater::MemoryGroupUpdater(Store& store, std::span<const std::uint32_t> groups, int num_threads,
-                                       bool adds_rounds)
+MemoryGroupUpdater::MemoryGroupUpdater(Store& store, std::span<const GroupId> groups, int num_threads, bool adds_rounds)
     : store_(store), adds_rounds_(adds_rounds), team_(num_threads) {
   std::size_t most = 0;
-  for (const std::uint32_t group : groups)
+  for (const GroupId group : groups)
     most = std::max(most, num_partial_sums(store.catalogue().weight_groups()[group].num_elements));
   partial_sums_.resize(most);
 }
 
-void MemoryGroupUpdater::add_to_sum(std::uint32_t index, bool begins) {
+void MemoryGroupUpdater::add_to_sum(UseId index, bool begins) {
   const UseRecord& use = store_.catalogue().uses()[index];
   const WeightGroupRecord& group = store_.catalogue().weight_groups()[use.group];
   float* sum = store_.state(use.sum_offset);
@@ -23,17 +22,17 @@ void MemoryGroupUpdater::add_to_sum(std::uint32_t index, bool begins) {
                 team_);
 }
 
-double MemoryGroupUpdater::square_sum(std::uint32_t group) {
+double MemoryGroupUpdater::square_sum(GroupId group) {
   std::vector<const void*> pointers;
   return sum_of_squares(gradients_of(group, pointers), partial_sums_, team_);
 }
 
-void MemoryGroupUpdater::write_gradient(std::uint32_t group, const UpdateStep& scaling, float* gradient) {
+void MemoryGroupUpdater::write_gradient(GroupId group, const UpdateStep& scaling, float* gradient) {
   std::vector<const void*> pointers;
   rp::write_gradient(gradient, gradients_of(group, pointers), scaling, team_);
 }
 
-void MemoryGroupUpdater::update(std::uint32_t group, std::uint64_t version, std::span<const UpdateSpan> rules) {
+void MemoryGroupUpdater::update(GroupId group, std::uint64_t version, std::span<const UpdateSpan> rules) {
   const GroupState state = state_of(group, version);
   if (rules.empty()) {
     skip_group(state, team_);
@@ -43,7 +42,7 @@ void MemoryGroupUpdater::update(std::uint32_t group, std::uint64_t version, std:
   update_group(state, gradients_of(group, pointers), rules, team_);
 }
 
-GroupGradients MemoryGroupUpdater::gradients_of(std::uint32_t index, std::vector<const void*>& pointers) {
+GroupGradients MemoryGroupUpdater::gradients_of(GroupId index, std::vector<const void*>& pointers) {
   const WeightGroupRecord& group = store_.catalogue().weight_groups()[index];
   for (const UseRecord& use : store_.catalogue().uses_of_group(index)) {
     pointers.push_back(adds_rounds_ ? static_cast<const void*>(store_.state(use.sum_offset))
@@ -55,7 +54,7 @@ GroupGradients MemoryGroupUpdater::gradients_of(std::uint32_t index, std::vector
           .num_elements = group.num_elements};
 }
 
-GroupState MemoryGroupUpdater::state_of(std::uint32_t index, std::uint64_t version) {
+GroupState MemoryGroupUpdater::state_of(GroupId index, std::uint64_t version) {
   const WeightGroupRecord& group = store_.catalogue().weight_groups()[index];
   const auto moment = [&](std::uint64_t offset) { return offset == kNoOffset ? nullptr : store_.state(offset); };
   GroupState state{

@@ -17,17 +17,17 @@ class MemoryGroupUpdater : public GroupUpdater {
  public:
   // `groups`: the trained weight groups that it will update. `adds_rounds`: their gradients are the
   // store's fp32 sums.
-  MemoryGroupUpdater(Store& store, std::span<const std::uint32_t> groups, int num_threads, bool adds_rounds);
+  MemoryGroupUpdater(Store& store, std::span<const GroupId> groups, int num_threads, bool adds_rounds);
 
-  void add_to_sum(std::uint32_t index, bool begins) override;
-  [[nodiscard]] double square_sum(std::uint32_t group) override;
-  void write_gradient(std::uint32_t group, const UpdateStep& scaling, float* gradient) override;
-  void update(std::uint32_t group, std::uint64_t version, std::span<const UpdateSpan> rules) override;
+  void add_to_sum(UseId index, bool begins) override;
+  [[nodiscard]] double square_sum(GroupId group) override;
+  void write_gradient(GroupId group, const UpdateStep& scaling, float* gradient) override;
+  void update(GroupId group, std::uint64_t version, std::span<const UpdateSpan> rules) override;
 
  private:
   // `pointers`: holds the pointers to which the result refers.
-  [[nodiscard]] GroupGradients gradients_of(std::uint32_t index, std::vector<const void*>& pointers);
-  [[nodiscard]] GroupState state_of(std::uint32_t index, std::uint64_t version);
+  [[nodiscard]] GroupGradients gradients_of(GroupId index, std::vector<const void*>& pointers);
+  [[nodiscard]] GroupState state_of(GroupId index, std::uint64_t version);
 
   Store& store_;
   const bool adds_rounds_;

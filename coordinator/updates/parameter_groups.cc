@@ -33,7 +33,7 @@ ParameterGroupSpans group_parameters(const Catalogue& catalogue, int pipeline,
   const PipelineRecord& record = catalogue.pipelines()[pipeline];
   ParameterGroupSpans result;
   for (int layer = 0; layer < static_cast<int>(record.num_layers); ++layer) {
-    for (const TensorRecord& tensor : catalogue.tensors_of(static_cast<int>(record.first_layer) + layer)) {
+    for (const TensorRecord& tensor : catalogue.tensors_of(record.catalogue_layer(layer))) {
       const UseRecord& use = catalogue.uses()[tensor.use];
       const WeightGroupRecord& weight_group = catalogue.weight_groups()[use.group];
       if (weight_group.is_trained == 0 || weight_group.first_use != tensor.use)

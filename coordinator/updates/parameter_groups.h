@@ -21,7 +21,7 @@ struct ParameterGroupSpan {
 };
 
 // For each trained weight group of a pipeline, the spans that cover it, in order.
-using ParameterGroupSpans = std::map<std::uint32_t, std::vector<ParameterGroupSpan>>;
+using ParameterGroupSpans = std::map<GroupId, std::vector<ParameterGroupSpan>>;
 
 // Assigns every trained parameter to the first parameter group that contains it. Throws rp::Error
 // (kUsage) naming a parameter that no group contains.

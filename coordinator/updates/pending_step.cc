@@ -8,17 +8,17 @@
 namespace rp {
 
 PendingStep::PendingStep(std::uint64_t version, const Catalogue& catalogue, std::uint32_t pipeline,
-                         std::span<const std::uint32_t> groups, bool scales_loss)
+                         std::span<const GroupId> groups, bool scales_loss)
     : version_(version),
       catalogue_(catalogue),
-      first_layer_(catalogue.pipelines()[pipeline].first_layer),
+      pipeline_(catalogue.pipelines()[pipeline]),
       groups_(groups),
       scales_loss_(scales_loss) {
-  for (const std::uint32_t group : groups) open_[group] = 0;
+  for (const GroupId group : groups) open_[group] = 0;
 }
 
-bool PendingStep::close(std::uint32_t use) {
-  const std::uint32_t group = group_of(use);
+bool PendingStep::close(UseId use) {
+  const GroupId group = group_of(use);
   RP_ASSERT(open_[group] > 0);
   if (--open_[group] > 0 || !is_called()) return false;
   ready_.insert(group);
@@ -36,10 +36,10 @@ void PendingStep::call(std::uint64_t used_version, StepRequest request) {
   num_ready_ = static_cast<std::uint32_t>(ready_.size());
 }
 
-std::vector<CommittedGradient> PendingStep::gradients_of(std::uint32_t group) const {
+std::vector<CommittedGradient> PendingStep::gradients_of(GroupId group) const {
   std::vector<CommittedGradient> gradients;
   for (const UseRecord& use : catalogue_.uses_of_group(group)) {
-    const auto index = static_cast<std::uint32_t>(&use - catalogue_.uses().data());
+    const UseId index(&use - catalogue_.uses().data());
     const auto found = gradients_.find(index);
     gradients.push_back(found == gradients_.end() ? CommittedGradient{.use = index} : found->second);
   }
@@ -59,8 +59,8 @@ bool PendingStep::can_update() const {
   return !is_barrier() || num_ready_ == groups_.size();
 }
 
-std::uint32_t PendingStep::take_ready() {
-  const std::uint32_t group = *ready_.begin();
+GroupId PendingStep::take_ready() {
+  const GroupId group = *ready_.begin();
   ready_.erase(ready_.begin());
   return group;
 }
@@ -70,8 +70,7 @@ void PendingStep::finish_norm(double loss_scale) {
   for (const auto& [group, sum] : square_sums_) {
     total += sum;
     if (std::isfinite(sum)) continue;
-    const std::uint32_t layer = catalogue_.uses()[catalogue_.weight_groups()[group].first_use].layer;
-    const int number = static_cast<int>(layer - first_layer_);
+    const int number = pipeline_.layer_of(catalogue_.uses()[catalogue_.weight_groups()[group].first_use].layer);
     std::vector<int>& layers = outcome_->nonfinite_layers;
     if (layers.empty() || layers.back() != number) layers.push_back(number);
   }
@@ -94,7 +93,7 @@ UpdateStep PendingStep::scaling() const {
   return step;
 }
 
-std::vector<UpdateSpan> PendingStep::rules_of(std::uint32_t group, std::uint64_t number) const {
+std::vector<UpdateSpan> PendingStep::rules_of(GroupId group, std::uint64_t number) const {
   std::vector<UpdateSpan> rules;
   if (outcome_->skipped) return rules;
   const UpdateStep scaled = scaling();

@@ -25,7 +25,7 @@ namespace rp {
 
 // The gradient of a use, as reported at the commit of a task.
 struct CommittedGradient {
-  std::uint32_t use = 0;
+  UseId use{};
   std::uint64_t released_after = 0;  // the value of the use's `gradient_released` once the gradient has been read
   std::uint64_t checksum = 0;        // only with --check-consistency
 };
@@ -58,13 +58,13 @@ class PendingStep {
   // `version`: of the weights that the step makes. `scales_loss`: true if the loss is scaled, so that the step is
   // skipped on overflow.
   PendingStep(std::uint64_t version, const Catalogue& catalogue, std::uint32_t pipeline,
-              std::span<const std::uint32_t> groups, bool scales_loss);
+              std::span<const GroupId> groups, bool scales_loss);
 
   // open(): a task that has this use was accepted. close(): the task is committed, and its gradient
   // is added if there is a sum. close() returns true if the use's group became ready. REQUIRES: a
   // task is opened before it is closed and before call().
-  void open(std::uint32_t use) { ++open_[group_of(use)]; }
-  [[nodiscard]] bool close(std::uint32_t use);
+  void open(UseId use) { ++open_[group_of(use)]; }
+  [[nodiscard]] bool close(UseId use);
 
   // Notes that step() was called.
   void call(std::uint64_t used_version, StepRequest request);
@@ -75,9 +75,9 @@ class PendingStep {
   // Stores the gradient of a use, from the step's last round so far.
   void set_gradient(const CommittedGradient& gradient) { gradients_[gradient.use] = gradient; }
   // Returns the gradients of all uses of a group.
-  [[nodiscard]] std::vector<CommittedGradient> gradients_of(std::uint32_t group) const;
+  [[nodiscard]] std::vector<CommittedGradient> gradients_of(GroupId group) const;
   // Returns true for the first gradient of a use, which begins its sum.
-  [[nodiscard]] bool mark_summed(std::uint32_t use) { return summed_.insert(use).second; }
+  [[nodiscard]] bool mark_summed(UseId use) { return summed_.insert(use).second; }
 
   // Returns true if all groups must be ready before the first one is updated.
   [[nodiscard]] bool is_barrier() const;
@@ -87,12 +87,12 @@ class PendingStep {
   [[nodiscard]] std::uint32_t num_ready() const { return num_ready_; }
   // Removes and returns the first ready group, in layer order. REQUIRES: can_update(); the pipeline
   // has groups.
-  [[nodiscard]] std::uint32_t take_ready();
+  [[nodiscard]] GroupId take_ready();
   // Counts an updated group. Returns true if all groups are updated.
   [[nodiscard]] bool count_updated() { return ++num_updated_ == groups_.size(); }
 
   // Stores the sum of squares of a group's gradient.
-  void set_square_sum(std::uint32_t group, double sum) { square_sums_[group] = sum; }
+  void set_square_sum(GroupId group, double sum) { square_sums_[group] = sum; }
   // Computes the outcome: the norm, the layers with a gradient that is not finite, and whether the
   // step is skipped. `loss_scale`: of used_version(). REQUIRES: all square sums are set.
   void finish_norm(double loss_scale);
@@ -103,7 +103,7 @@ class PendingStep {
   [[nodiscard]] UpdateStep scaling() const;
   // Returns what the step does to the parts of a group; nothing if the step is skipped. `number`:
   // counts the steps that are not skipped, including this one. REQUIRES: as for scaling().
-  [[nodiscard]] std::vector<UpdateSpan> rules_of(std::uint32_t group, std::uint64_t number) const;
+  [[nodiscard]] std::vector<UpdateSpan> rules_of(GroupId group, std::uint64_t number) const;
 
   [[nodiscard]] std::uint64_t used_version() const { return used_version_; }
   // Returns the function that the step applies instead of rules; may be empty.
@@ -111,24 +111,24 @@ class PendingStep {
   [[nodiscard]] const std::shared_ptr<StepOutcome>& outcome() const { return outcome_; }
 
  private:
-  [[nodiscard]] std::uint32_t group_of(std::uint32_t use) const { return catalogue_.uses()[use].group; }
+  [[nodiscard]] GroupId group_of(UseId use) const { return catalogue_.uses()[use].group; }
   // Returns true if a gradient that is not finite causes the step to be skipped.
   [[nodiscard]] bool may_be_skipped() const;
 
   const std::uint64_t version_;
   const Catalogue& catalogue_;
-  const std::uint32_t first_layer_;  // the catalogue's number of layer 0
-  const std::span<const std::uint32_t> groups_;
+  const PipelineRecord& pipeline_;
+  const std::span<const GroupId> groups_;
   const bool scales_loss_;
   Lifecycle<kStepLifecycle> lifecycle_;
   std::uint64_t used_version_ = 0;
   StepRequest request_;
   const std::shared_ptr<StepOutcome> outcome_ = std::make_shared<StepOutcome>();
-  std::map<std::uint32_t, int> open_;                     // by group
-  std::map<std::uint32_t, double> square_sums_;           // by group
-  std::map<std::uint32_t, CommittedGradient> gradients_;  // by use
-  std::set<std::uint32_t> summed_;                        // uses whose sum has begun
-  std::set<std::uint32_t> ready_;                         // ready groups that are not taken
+  std::map<GroupId, int> open_;                   // by group
+  std::map<GroupId, double> square_sums_;         // by group
+  std::map<UseId, CommittedGradient> gradients_;  // by use
+  std::set<UseId> summed_;                        // uses whose sum has begun
+  std::set<GroupId> ready_;                       // ready groups that are not taken
   std::uint32_t num_ready_ = 0;
   std::uint32_t num_updated_ = 0;
 };

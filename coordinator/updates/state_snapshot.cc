@@ -64,7 +64,7 @@ void StateSnapshot::close() {
   changed_.notify_all();
 }
 
-void StateSnapshot::before_update(std::uint32_t group, const std::function<void()>& on_wait) {
+void StateSnapshot::before_update(GroupId group, const std::function<void()>& on_wait) {
   MutexLock lock(mutex_);
   for (std::size_t index = next_; index < parts_.size() && !is_closed_; ++index) {
     if (parts_[index].part.group == group) copy_part(index, on_wait);

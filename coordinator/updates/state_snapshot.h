@@ -14,18 +14,20 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "common/mutex.h"
+#include "hoststore/ids.h"
 
 namespace rp {
 
 class StateSnapshot {
  public:
-  // One tensor to be saved, and the group that it belongs to.
+  // One tensor to be saved, and the group that it belongs to, if any.
   struct Part {
-    std::uint32_t group = 0;
+    std::optional<GroupId> group{};
     std::span<const std::byte> memory;
   };
 
@@ -47,7 +49,7 @@ class StateSnapshot {
   // Must be called before the group is changed; the group may be changed when it returns. `on_wait`
   // is called before each wait for the saver; a wait ends when the saver has read its present piece
   // or part.
-  void before_update(std::uint32_t group, const std::function<void()>& on_wait);
+  void before_update(GroupId group, const std::function<void()>& on_wait);
 
   // Returns the maximum size of all copies at a time.
   [[nodiscard]] std::uint64_t peak_copied_bytes();

@@ -22,7 +22,7 @@ struct StepOutcome {
 };
 
 // Writes the final gradient of a weight group, scaled and clipped, in fp32.
-using GradientWriter = std::function<void(std::uint32_t group, float* gradient)>;
+using GradientWriter = std::function<void(GroupId group, float* gradient)>;
 
 // Makes masters and working copies of `version` in all trained groups. If the step is skipped, they
 // have the same weights as the version before. Called when all gradients are final and no task uses

@@ -26,11 +26,11 @@ class UpdateTrace {
 
   // Records a pass over a weight group, for the step that makes `version`. The pass began at
   // `since` and ends now.
-  void group(TraceKind kind, std::uint64_t version, std::uint32_t group, std::int64_t since) {
+  void group(TraceKind kind, std::uint64_t version, GroupId group, std::int64_t since) {
     if (!track_.is_on()) return;
-    const std::uint32_t layer = catalogue_.uses()[catalogue_.weight_groups()[group].first_use].layer;
-    const auto number = static_cast<std::int32_t>(layer - catalogue_.pipelines()[pipeline_].first_layer);
-    add(kind, version, {.group = group, .first_layer = number, .end_layer = number + 1}, since);
+    const CatalogueLayer layer = catalogue_.uses()[catalogue_.weight_groups()[group].first_use].layer;
+    const std::int32_t number = catalogue_.pipelines()[pipeline_].layer_of(layer);
+    add(kind, version, {.group = group.value(), .first_layer = number, .end_layer = number + 1}, since);
   }
   // Records the update of all groups at once by the user's function.
   void function(std::uint64_t version, std::int64_t since) {

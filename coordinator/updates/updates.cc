@@ -13,7 +13,7 @@ namespace rp {
 
 namespace {
 
-std::unique_ptr<GroupUpdater> make_updater(Store& store, std::span<const std::uint32_t> groups,
+std::unique_ptr<GroupUpdater> make_updater(Store& store, std::span<const GroupId> groups,
                                            const UpdatesOptions& options) {
   if (options.make_updater) return options.make_updater(store.catalogue(), options.adds_rounds);
   return std::make_unique<MemoryGroupUpdater>(store, groups, options.num_threads, options.adds_rounds);
@@ -56,7 +56,7 @@ void Updates::restart_at(std::uint64_t version, const UpdateHistory& history) {
   version_ = version;
   num_applied_ = history.num_applied;
   loss_scaler_.restart_at(version, history.loss_scale);
-  for (const std::uint32_t group : groups_) store_.published(group).publish(version);
+  for (const GroupId group : groups_) store_.published(group).publish(version);
 }
 
 UpdateHistory Updates::history() const {
@@ -83,10 +83,10 @@ std::shared_ptr<StateSnapshot> Updates::snapshot_before(std::uint64_t version) c
   return version > kept_.version ? kept_.snapshot : nullptr;
 }
 
-void Updates::wait_saved(StateSnapshot* snapshot, std::uint32_t group) {
+void Updates::wait_saved(StateSnapshot* snapshot, GroupId group) {
   if (snapshot == nullptr) return;
   snapshot->before_update(group, [&] {
-    waits_.publish_once({.kind = WaitKind::kStateSaved, .numbers = {group}});
+    waits_.publish_once({.kind = WaitKind::kStateSaved, .numbers = {group.value()}});
     beat();
   });
   waits_.publish_none();
@@ -106,18 +106,18 @@ std::shared_ptr<StepOutcome> Updates::accept_step(std::uint64_t version, std::ui
   return step.outcome();
 }
 
-void Updates::task_accepted(std::uint64_t version, std::uint32_t use) {
+void Updates::task_accepted(std::uint64_t version, UseId use) {
   MutexLock lock(mutex_);
   step_at(version).open(use);
 }
 
-void Updates::task_committed(std::uint64_t version, std::uint32_t use) {
+void Updates::task_committed(std::uint64_t version, UseId use) {
   MutexLock lock(mutex_);
   close(step_at(version), use);
 }
 
-void Updates::gradient_committed(std::uint64_t version, std::uint32_t use, std::uint64_t released_after,
-                                 double square_sum, std::uint64_t checksum) {
+void Updates::gradient_committed(std::uint64_t version, UseId use, std::uint64_t released_after, double square_sum,
+                                 std::uint64_t checksum) {
   MutexLock lock(mutex_);
   PendingStep& step = step_at(version);
   const CommittedGradient gradient{.use = use, .released_after = released_after, .checksum = checksum};
@@ -132,7 +132,7 @@ void Updates::gradient_committed(std::uint64_t version, std::uint32_t use, std::
   close(step, use);
 }
 
-void Updates::close(PendingStep& step, std::uint32_t use) {
+void Updates::close(PendingStep& step, UseId use) {
   if (step.close(use)) changed_.notify_all();
 }
 
@@ -193,7 +193,7 @@ void Updates::finish_norm(PendingStep& step) {
 }
 
 void Updates::finish_norms_of_groups(std::uint64_t version, PendingStep& step) {
-  for (const std::uint32_t group : groups_) {
+  for (const GroupId group : groups_) {
     if (!options_.adds_rounds && store_.catalogue().weight_groups()[group].num_uses == 1)
       continue;  // the workers have computed it
     mutex_.unlock();
@@ -207,7 +207,7 @@ void Updates::finish_norms_of_groups(std::uint64_t version, PendingStep& step) {
   finish_norm(step);
 }
 
-std::vector<CommittedGradient> Updates::taken_by(std::uint32_t group, const PendingStep& step) const {
+std::vector<CommittedGradient> Updates::taken_by(GroupId group, const PendingStep& step) const {
   if (options_.adds_rounds) return {};  // each was released when it was added
   return step.gradients_of(group);
 }
@@ -242,7 +242,7 @@ void Updates::update() {
 }
 
 void Updates::update_one_group(std::uint64_t version, PendingStep& step) {
-  const std::uint32_t group = step.take_ready();
+  const GroupId group = step.take_ready();
   const std::vector<UpdateSpan> rules = step.rules_of(group, num_applied_ + 1);
   const bool needs_sum =
       !step.norm_is_known() && (options_.adds_rounds || store_.catalogue().weight_groups()[group].num_uses > 1);
@@ -270,17 +270,17 @@ void Updates::update_by_function(std::uint64_t version, PendingStep& step) {
   const WholeUpdate& function = step.function();
   const bool skipped = step.outcome()->skipped;
   std::vector<CommittedGradient> taken;
-  for (const std::uint32_t group : groups_) {
+  for (const GroupId group : groups_) {
     for (const CommittedGradient& gradient : taken_by(group, step)) taken.push_back(gradient);
   }
   const auto snapshot = snapshot_before(version);
   mutex_.unlock();
-  for (const std::uint32_t group : groups_) wait_saved(snapshot.get(), group);
-  const auto write = [&](std::uint32_t group, float* gradient) {
+  for (const GroupId group : groups_) wait_saved(snapshot.get(), group);
+  const auto write = [&](GroupId group, float* gradient) {
     updater_->write_gradient(group, scaling, gradient);
     beat();
   };
-  for (const std::uint32_t group : groups_) stamps_.begin(group, version);
+  for (const GroupId group : groups_) stamps_.begin(group, version);
   std::exception_ptr error;
   const std::int64_t since = trace_begin();
   try {
@@ -294,7 +294,7 @@ void Updates::update_by_function(std::uint64_t version, PendingStep& step) {
     return;
   }
   if (options_.trace != nullptr) options_.trace->function(version, since);
-  for (const std::uint32_t group : groups_) {
+  for (const GroupId group : groups_) {
     stamps_.complete(group, version);
     store_.published(group).publish(version);
   }

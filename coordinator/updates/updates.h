@@ -82,12 +82,12 @@ class Updates {
 
   // Notes that a task with a use of a trained group was accepted, before the step that makes
   // `version`.
-  void task_accepted(std::uint64_t version, std::uint32_t use);
+  void task_accepted(std::uint64_t version, UseId use);
   // Note that the task is committed, without or with a gradient. REQUIRES: the rounds of a step are
   // committed in order.
-  void task_committed(std::uint64_t version, std::uint32_t use);
+  void task_committed(std::uint64_t version, UseId use);
   // `checksum`: of the gradient, with --check-consistency.
-  void gradient_committed(std::uint64_t version, std::uint32_t use, std::uint64_t released_after, double square_sum,
+  void gradient_committed(std::uint64_t version, UseId use, std::uint64_t released_after, double square_sum,
                           std::uint64_t checksum = 0);
 
   // Preserves the state of `version`, the version of the last accepted step, in `snapshot`: later
@@ -118,14 +118,14 @@ class Updates {
     SequenceWord& heartbeat = store_.update_heartbeat(pipeline_);
     heartbeat.publish_quietly(heartbeat.observe() + 1);
   }
-  void trace_end(TraceKind kind, std::uint64_t version, std::uint32_t group, std::int64_t since) const {
+  void trace_end(TraceKind kind, std::uint64_t version, GroupId group, std::int64_t since) const {
     if (options_.trace != nullptr) options_.trace->group(kind, version, group, since);
   }
   [[nodiscard]] Wait missing() RP_REQUIRES(mutex_);
   [[nodiscard]] PendingStep& step_at(std::uint64_t version) RP_REQUIRES(mutex_);
   [[nodiscard]] bool can_add() RP_REQUIRES(mutex_);
   [[nodiscard]] bool can_update() RP_REQUIRES(mutex_) { return !steps_.empty() && steps_.begin()->second.can_update(); }
-  void close(PendingStep& step, std::uint32_t use) RP_REQUIRES(mutex_);
+  void close(PendingStep& step, UseId use) RP_REQUIRES(mutex_);
   // Each performs a piece of the thread's work, and releases the mutex while memory is read and
   // written.
   void add_one_gradient() RP_REQUIRES(mutex_);
@@ -135,7 +135,7 @@ class Updates {
   void finish_norms_of_groups(std::uint64_t version, PendingStep& step) RP_REQUIRES(mutex_);
   void finish_norm(PendingStep& step) RP_REQUIRES(mutex_);
   // Returns the gradients to release after an update of this group.
-  [[nodiscard]] std::vector<CommittedGradient> taken_by(std::uint32_t group, const PendingStep& step) const
+  [[nodiscard]] std::vector<CommittedGradient> taken_by(GroupId group, const PendingStep& step) const
       RP_REQUIRES(mutex_);
   // Checks that the gradients, which were read, are still as they were committed, and releases
   // them. Returns false if they have changed; the run ends then.
@@ -145,7 +145,7 @@ class Updates {
   // Returns the snapshot that an update to `version` must not change; may be null.
   [[nodiscard]] std::shared_ptr<StateSnapshot> snapshot_before(std::uint64_t version) const RP_REQUIRES(mutex_);
   // Blocks until the group may be changed. `snapshot`: from snapshot_before().
-  void wait_saved(StateSnapshot* snapshot, std::uint32_t group);
+  void wait_saved(StateSnapshot* snapshot, GroupId group);
 
   struct Kept {
     std::uint64_t version = 0;
@@ -156,7 +156,7 @@ class Updates {
   Store& store_;
   const std::uint32_t pipeline_;
   const UpdatesOptions options_;
-  const std::vector<std::uint32_t> groups_;  // the trained groups
+  const std::vector<GroupId> groups_;  // the trained groups
   WeightStamps stamps_;
   WaitRecord waits_;
   const std::unique_ptr<GroupUpdater> updater_;  // used only by the updates thread

@@ -23,11 +23,11 @@ class WeightStamps {
   void stamp_all(std::uint32_t pipeline, std::uint64_t version);
 
   // Mark `version` of a group as being written, and as complete.
-  void begin(std::uint32_t group, std::uint64_t version);
-  void complete(std::uint32_t group, std::uint64_t version);
+  void begin(GroupId group, std::uint64_t version);
+  void complete(GroupId group, std::uint64_t version);
 
  private:
-  [[nodiscard]] WeightStamp& stamp(std::uint32_t group, std::uint64_t version);
+  [[nodiscard]] WeightStamp& stamp(GroupId group, std::uint64_t version);
 
   Store& store_;
 };

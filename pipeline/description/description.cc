@@ -138,7 +138,7 @@ void compare_layers(const Model& model, const Catalogue& catalogue, const Pipeli
   }
   for (int layer = 0; layer < model.num_layers(); ++layer) {
     const LayerSpec& spec = model.layers()[layer];
-    const LayerRecord& record = catalogue.layer(static_cast<int>(pipeline.first_layer) + layer);
+    const LayerRecord& record = catalogue.layers()[pipeline.catalogue_layer(layer)];
     const std::string who = cat("the processes differ: layer ", layer, of_pipeline);
     if (spec.name != record.name.data()) {
       throw Error(ExitCode::kUserError, cat(who, " is ", record.name.data(), " in the coordinator and ", spec.name,
@@ -151,10 +151,11 @@ void compare_layers(const Model& model, const Catalogue& catalogue, const Pipeli
   }
 }
 
-void compare_parameters(const std::vector<NamedParameter>& parameters, const Catalogue& catalogue, int layer) {
+void compare_parameters(const std::vector<NamedParameter>& parameters, const Catalogue& catalogue,
+                        CatalogueLayer layer) {
   const auto expected = catalogue.tensors_of(layer);
-  const LayerRecord& record = catalogue.layer(layer);
-  const auto local = static_cast<std::uint32_t>(layer) - catalogue.pipelines()[record.pipeline].first_layer;
+  const LayerRecord& record = catalogue.layers()[layer];
+  const int local = catalogue.pipelines()[record.pipeline].layer_of(layer);
   const std::string who = cat("the processes differ: layer ", local, " (", record.name.data(), ")");
   if (parameters.size() != expected.size()) {
     throw Error(ExitCode::kUserError, cat(who, " has ", expected.size(), " parameters in the coordinator and ",

@@ -27,7 +27,8 @@ void compare_layers(const Model& model, const Catalogue& catalogue, const Pipeli
 
 // Throws rp::Error (kUserError) if a layer that this process built has other parameters than the
 // coordinator's. `layer` is the catalogue's number.
-void compare_parameters(const std::vector<NamedParameter>& parameters, const Catalogue& catalogue, int layer);
+void compare_parameters(const std::vector<NamedParameter>& parameters, const Catalogue& catalogue,
+                        CatalogueLayer layer);
 
 // Returns a number that changes with the program's file, or 0 if the file cannot be read.
 [[nodiscard]] std::uint64_t build_id();

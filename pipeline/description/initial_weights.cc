@@ -51,7 +51,7 @@ std::map<int, std::vector<NamedBuffer>> write_initial_weights(const Model& model
   std::map<int, std::vector<NamedBuffer>> buffers;
   for (int index = 0; index < model.num_layers(); ++index) {
     const LayerSpec& spec = model.layers()[index];
-    const int number = static_cast<int>(pipeline.first_layer) + index;
+    const CatalogueLayer number = pipeline.catalogue_layer(index);
     const InitialSeed seed(pipeline.seed, index);
     const std::unique_ptr<Layer> layer = spec.make();
     const std::vector<NamedParameter> values = layer->parameters();

@@ -15,7 +15,7 @@ StageLayers::StageLayers(const std::vector<PipelineCode>& pipelines, const Catal
     : pipelines_(pipelines), catalogue_(catalogue), device_(device), layers_(catalogue.num_layers()) {}
 
 StageLayers::BuiltLayer& StageLayers::built(const Command& command, int layer) {
-  const int number = static_cast<int>(command.layer_base) + layer;
+  const CatalogueLayer number = command.catalogue_layer(layer);
   BuiltLayer& place = layers_[number];
   if (!place.layer) {
     run_user_code(layer, [&] {
@@ -40,7 +40,7 @@ void StageLayers::bind(const StageTask& task) {
 void StageLayers::bind_layer(const StageTask& task, int layer) {
   const Command& command = *task.command;
   BuiltLayer& place = built(command, layer);
-  const auto tensors = catalogue_.tensors_of(static_cast<int>(command.layer_base) + layer);
+  const auto tensors = catalogue_.tensors_of(command.catalogue_layer(layer));
   for (std::size_t i = 0; i < tensors.size(); ++i) bind_parameter(task, tensors[i], place.parameters[i].value);
   const bool trains = command.round_mode == RoundMode::kTrain;
   if (place.trains == trains) return;

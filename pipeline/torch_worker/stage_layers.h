@@ -56,7 +56,7 @@ class StageLayers {
   const std::vector<PipelineCode>& pipelines_;
   const Catalogue& catalogue_;
   TorchDevice& device_;
-  std::vector<BuiltLayer> layers_;  // by the catalogue's layer number
+  IndexedVector<CatalogueLayer, BuiltLayer> layers_;
 };
 
 }  // namespace rp

@@ -142,8 +142,8 @@ Command WarmUp::command_of(const Place& place, Phase phase) const {
 }
 
 std::string WarmUp::kind_of(const Place& place, const Tensors& inputs) const {
-  const int number = static_cast<int>(catalogue_.pipelines()[place.pipeline].first_layer) + place.layer;
-  const LayerRecord& layer = catalogue_.layer(number);
+  const CatalogueLayer number = catalogue_.pipelines()[place.pipeline].catalogue_layer(place.layer);
+  const LayerRecord& layer = catalogue_.layers()[number];
   std::string kind =
       cat(without_number(layer.name.data()), " ", layer.arguments_hash, catalogue_.is_trained(number) ? " trained" : "",
           place.layer > catalogue_.first_trained_layer(place.pipeline) ? " passes gradients on" : "");

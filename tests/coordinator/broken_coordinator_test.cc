@@ -26,11 +26,11 @@ class BrokenCoordinator : public testing::Test {
   Store& store() { return *worker_->store; }
   RoundTable& table() { return worker_->table; }
   WeightStamps& stamps() { return *stamps_; }
-  std::byte* working_copy(std::uint32_t group, std::uint64_t copy) {
+  std::byte* working_copy(GroupId group, std::uint64_t copy) {
     return store().parameters(store().catalogue().weight_groups()[group].parameter_offset[copy]);
   }
   // Makes a version as an update does, in the right order.
-  void make_version(std::uint32_t group, std::uint64_t version) {
+  void make_version(GroupId group, std::uint64_t version) {
     stamps().begin(group, version);
     *working_copy(group, version % store().catalogue().weight_groups()[group].num_copies) =
         static_cast<std::byte>(version);
@@ -78,18 +78,20 @@ TEST_F(BrokenCoordinator, ThatKeepsTheRulesIsNotTold) {
   make({.num_copies = 2, .num_buffers = 1});
   for (const int layer : {0, 1})
     place_input(store(), table(), BlockKind::kBuffers, layer, {3}, kBlockOffset + 4096U * static_cast<unsigned>(layer));
-  make_version(0, 1);
-  make_version(1, 1);
+  make_version(GroupId(0), 1);
+  make_version(GroupId(1), 1);
   serve();
   worker_->push(forward(1));
   wait_for_completion(0);
   table().source(BlockKind::kActivation, 1) = {.worker = 0, .first_event = 0};
   worker_->push(fused(1));
   wait_for_completion(1);
-  EXPECT_EQ(table().weights_seen(0, false), (WeightsSeen{DataChecksum::of(store().working_copy(0, 1)), 1}));
-  EXPECT_EQ(table().weights_seen(1, true), (WeightsSeen{DataChecksum::of(store().working_copy(1, 1)), 1}));
-  EXPECT_EQ(table().weights_seen(1, false), WeightsSeen{});
-  EXPECT_EQ(table().gradient_checksum(1), DataChecksum::of(store().gradient(1)));
+  EXPECT_EQ(table().weights_seen(UseId(0), false),
+            (WeightsSeen{DataChecksum::of(store().working_copy(GroupId(0), 1)), 1}));
+  EXPECT_EQ(table().weights_seen(UseId(1), true),
+            (WeightsSeen{DataChecksum::of(store().working_copy(GroupId(1), 1)), 1}));
+  EXPECT_EQ(table().weights_seen(UseId(1), false), WeightsSeen{});
+  EXPECT_EQ(table().gradient_checksum(UseId(1)), DataChecksum::of(store().gradient(UseId(1))));
   EXPECT_NE(table().checksum(BlockKind::kActivation, 1, 1), 0U);
   worker_->finish();
 }
@@ -98,8 +100,8 @@ TEST_F(BrokenCoordinator, ThatKeepsTheRulesIsNotTold) {
 
 TEST_F(BrokenCoordinator, PublishesAVersionThatIsStillBeingWritten) {
   make();
-  stamps().begin(0, 1);
-  store().published(0).publish(1);
+  stamps().begin(GroupId(0), 1);
+  store().published(GroupId(0)).publish(1);
   expect_violation(
       ProtocolRule::kPublishedWeights,
       {"weight group 0 was published as version 1 and version 1 is wanted", "holds version 1, being written",
@@ -109,8 +111,8 @@ TEST_F(BrokenCoordinator, PublishesAVersionThatIsStillBeingWritten) {
 
 TEST_F(BrokenCoordinator, PublishesOneWeightGroupOfAStageTooEarly) {
   make();
-  make_version(0, 1);
-  store().published(1).publish(1);
+  make_version(GroupId(0), 1);
+  store().published(GroupId(1)).publish(1);
   Command both = fused(1);
   both.first_layer = 0;
   expect_violation(ProtocolRule::kPublishedWeights, {"weight group 1", "holds version 0"}, {both});
@@ -118,7 +120,7 @@ TEST_F(BrokenCoordinator, PublishesOneWeightGroupOfAStageTooEarly) {
 
 TEST_F(BrokenCoordinator, PublishesWeightsThatNobodyWrote) {
   make({.num_copies = 2});
-  store().published(0).publish(1);
+  store().published(GroupId(0)).publish(1);
   expect_violation(ProtocolRule::kPublishedWeights, {"working copy 1 holds nothing"}, {forward(1)});
 }
 
@@ -126,16 +128,18 @@ TEST_F(BrokenCoordinator, PublishesWeightsThatNobodyWrote) {
 
 TEST_F(BrokenCoordinator, WritesAVersionIntoTheWrongCopy) {
   make({.num_copies = 2});
-  make_version(0, 1);
-  store().stamp(0, 1).publish(3, DataChecksum::of(store().working_copy(0, 1)));  // version 2 is wanted in copy 0
-  store().published(0).publish(3);
+  make_version(GroupId(0), 1);
+  store()
+      .stamp(GroupId(0), 1)
+      .publish(3, DataChecksum::of(store().working_copy(GroupId(0), 1)));  // version 2 is wanted in copy 0
+  store().published(GroupId(0)).publish(3);
   expect_violation(ProtocolRule::kPublishedWeights, {"version 2 is wanted", "working copy 0 holds version 0"},
                    {forward(2)});
 }
 
 TEST_F(BrokenCoordinator, KeepsOneWorkingCopyInAnAsynchronousRun) {
   make();
-  make_version(0, 1);  // overwrites version 0, which the round of this step still needs
+  make_version(GroupId(0), 1);  // overwrites version 0, which the round of this step still needs
   expect_violation(ProtocolRule::kPublishedWeights, {"version 0 is wanted", "working copy 0 holds version 1"},
                    {forward(0)});
 }
@@ -144,8 +148,8 @@ TEST_F(BrokenCoordinator, KeepsOneWorkingCopyInAnAsynchronousRun) {
 
 TEST_F(BrokenCoordinator, PublishesASkippedStepWithoutRewritingTheCopy) {
   make({.num_copies = 2});
-  make_version(0, 1);
-  store().published(0).publish(2);
+  make_version(GroupId(0), 1);
+  store().published(GroupId(0)).publish(2);
   expect_violation(ProtocolRule::kPublishedWeights, {"published as version 2", "working copy 0 holds version 0"},
                    {forward(2)});
 }
@@ -155,7 +159,7 @@ TEST_F(BrokenCoordinator, PublishesASkippedStepWithoutRewritingTheCopy) {
 
 TEST_F(BrokenCoordinator, UpdatesACopyWhileItIsUploaded) {
   make();
-  worker_->device.interrupt(StreamKind::kUploadParameters, {.after_copy = [this] { stamps().begin(0, 1); }});
+  worker_->device.interrupt(StreamKind::kUploadParameters, {.after_copy = [this] { stamps().begin(GroupId(0), 1); }});
   expect_violation(ProtocolRule::kWeightsStay,
                    {"while version 0 of weight group 0 was uploaded, working copy 0 became version 1, being written"},
                    {forward(0)});
@@ -164,7 +168,7 @@ TEST_F(BrokenCoordinator, UpdatesACopyWhileItIsUploaded) {
 TEST_F(BrokenCoordinator, WritesIntoACopyWhileItIsUploadedAndTellsNobody) {
   make();
   worker_->device.interrupt(StreamKind::kUploadParameters,
-                            {.before_copy = [this] { *working_copy(0, 0) = std::byte{77}; }});
+                            {.before_copy = [this] { *working_copy(GroupId(0), 0) = std::byte{77}; }});
   expect_violation(ProtocolRule::kWeightsStay, {"the bytes that were uploaded as version 0 of weight group 0"},
                    {forward(0)});
 }
@@ -174,7 +178,7 @@ TEST_F(BrokenCoordinator, WritesIntoACopyBetweenTwoTasksOfARound) {
   serve();
   worker_->push(forward(0));
   wait_for_completion(0);
-  *working_copy(0, 0) = std::byte{77};
+  *working_copy(GroupId(0), 0) = std::byte{77};
   Command backward = fused(0);
   backward.first_layer = 0;
   expect_violation(ProtocolRule::kWeightsStay, {"slot 1", "weight group 0"}, {backward});
@@ -213,7 +217,7 @@ TEST_F(BrokenCoordinator, FreesAnActivationWhenItsReaderIsNotCommitted) {
   worker_->push(forward());
   wait_for_completion(0);
   const BlockPlace freed = table().place(BlockKind::kActivation, 1, 0);
-  ASSERT_TRUE(store().free_writer(0).try_push({.epoch = 0, .offset = freed.offset}));
+  ASSERT_TRUE(store().free_writer(0).try_push({.epoch = Epoch(0), .offset = freed.offset}));
   // Another round of this worker reuses the memory.
   ArenaView& arena = store().arena(kCoordinatorArena);
   RoundTable other = RoundTable::create(arena.data(kBlockOffset, RoundTable::bytes(table().shape())), table().shape());
@@ -267,9 +271,9 @@ TEST_F(BrokenCoordinator, LetsATaskReadWhatAnEarlierEpochMade) {
   store().epoch().publish(1);
   serve();
   table().place(BlockKind::kActivation, 1, 0).arena = 1;
-  table().place(BlockKind::kActivation, 1, 0).slot = in_epoch(0, 0);
+  table().place(BlockKind::kActivation, 1, 0).slot = in_epoch(Epoch(0), 0);
   Command command = fused();
-  command.slot = in_epoch(1, 1);
+  command.slot = in_epoch(Epoch(1), 1);
   expect_violation(ProtocolRule::kEpoch, {"slot 1 of epoch 1", "was written in epoch 0"}, {command});
 }
 

@@ -26,7 +26,7 @@ class BrokenWorker : public testing::Test {
     TwoLayers checked = options;
     checked.check_consistency = true;
     store_ = two_layer_store(checked);
-    for (std::uint32_t group = 0; group < 2; ++group) {
+    for (const GroupId group : {GroupId(0), GroupId(1)}) {
       const WeightGroupRecord& record = store_->catalogue().weight_groups()[group];
       for (const std::uint64_t moment : {record.moment1_offset, record.moment2_offset})
         std::fill_n(store_->state(moment), 8, 0.0F);
@@ -58,14 +58,14 @@ class BrokenWorker : public testing::Test {
   // The following methods do what a worker does in a task that follows the rules.
   void upload(const Command& command) {
     for (int layer = command.first_layer; layer < command.end_layer; ++layer) {
-      const auto group = static_cast<std::uint32_t>(layer);
+      const GroupId group(layer);
       EXPECT_EQ(store_->published(group).wait_at_least(command.version, kLong), WaitResult::kReached);
       seen(command, layer) = {.checksum = DataChecksum::of(store_->working_copy(group, command.version)),
                               .version = command.version};
     }
   }
   void write_gradient(const Command& command, float value) {
-    const auto use = static_cast<std::uint32_t>(command.first_layer);
+    const UseId use(command.first_layer);
     std::fill_n(gradient(use), 8, value);
     store_->round_table(command).gradient_checksum(use) = DataChecksum::of(store_->gradient(use));
   }
@@ -83,10 +83,9 @@ class BrokenWorker : public testing::Test {
     for (std::uint64_t slot = first_slot; slot < first_slot + 3; ++slot) do_task(slot);
   }
   WeightsSeen& seen(const Command& command, int layer) {
-    return store_->round_table(command).weights_seen(static_cast<std::uint32_t>(layer),
-                                                     command.phase != Phase::kForward);
+    return store_->round_table(command).weights_seen(UseId(layer), command.phase != Phase::kForward);
   }
-  float* gradient(std::uint32_t use) {
+  float* gradient(UseId use) {
     return reinterpret_cast<float*>(store_->gradients(store_->catalogue().uses()[use].gradient_offset));
   }
   // Expects that the user's next calls end with an error that names the rule and contains `parts`.
@@ -114,8 +113,8 @@ TEST_F(BrokenWorker, ThatKeepsTheRulesIsNotTold) {
       step();
     }
     coordinator_->synchronize();
-    EXPECT_EQ(store_->published(0).observe(), 3U);
-    EXPECT_EQ(store_->gradient_released(1).observe(), 3U);
+    EXPECT_EQ(store_->published(GroupId(0)).observe(), 3U);
+    EXPECT_EQ(store_->gradient_released(UseId(1)).observe(), 3U);
     coordinator_.reset();
   }
 }
@@ -128,14 +127,15 @@ TEST_F(BrokenWorker, IsNotBlamedForWeightsThatTheCallerWrites) {
   step();
   coordinator_->synchronize();
   for (const std::uint64_t copy : {0U, 1U})
-    *store_->parameters(store_->catalogue().weight_groups()[0].parameter_offset[copy]) ^= std::byte{1};
+    *store_->parameters(store_->catalogue().weight_groups()[GroupId(0)].parameter_offset[copy]) ^= std::byte{1};
   (void)accept();
   do_round(3);
   coordinator_->synchronize();
   for (const std::uint64_t version : {0U, 1U}) {
-    const WeightStamp::Contents expected{
-        .is_complete = true, .version = version, .checksum = DataChecksum::of(store_->working_copy(0, version))};
-    EXPECT_EQ(store_->stamp(0, version).observe(), expected);
+    const WeightStamp::Contents expected{.is_complete = true,
+                                         .version = version,
+                                         .checksum = DataChecksum::of(store_->working_copy(GroupId(0), version))};
+    EXPECT_EQ(store_->stamp(GroupId(0), version).observe(), expected);
   }
 }
 
@@ -197,8 +197,8 @@ TEST_F(BrokenWorker, WritesTheNextGradientBeforeTheLastOneIsTaken) {
   const auto round = accept();
   do_round(0);
   coordinator_->wait_all(*round);
-  EXPECT_EQ(store_->gradient_released(0).observe(), 0U);
-  gradient(0)[3] = 9;
+  EXPECT_EQ(store_->gradient_released(UseId(0)).observe(), 0U);
+  gradient(UseId(0))[3] = 9;
   step();
   expect_violation(ProtocolRule::kGradientsStay,
                    {"gradient buffer 0 (of weight group 0, layer 0", "was committed with checksum"});

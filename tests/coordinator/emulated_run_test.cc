@@ -228,15 +228,15 @@ TEST(MachineRun, WaitsForTheUpdatesOfASlowHost) {
 
 TEST(EmulatedGroupUpdater, CountsTheBytesOfAPass) {
   const auto store = huge_store(false);
-  const std::uint64_t n = store->catalogue().weight_groups()[0].num_elements;
+  const std::uint64_t n = store->catalogue().weight_groups()[GroupId(0)].num_elements;
   const EmulatedGroupUpdater updater(store->catalogue(), {}, false);
-  EXPECT_EQ(updater.update_bytes(0, false), 28 * n);
-  EXPECT_EQ(updater.norm_bytes(0), 2 * n);
-  EXPECT_EQ(updater.update_bytes(0, true), 6 * n);
+  EXPECT_EQ(updater.update_bytes(GroupId(0), false), 28 * n);
+  EXPECT_EQ(updater.norm_bytes(GroupId(0)), 2 * n);
+  EXPECT_EQ(updater.update_bytes(GroupId(0), true), 6 * n);
   const EmulatedGroupUpdater of_sums(store->catalogue(), {}, true);
-  EXPECT_EQ(of_sums.update_bytes(0, false), 30 * n);
-  EXPECT_EQ(of_sums.sum_bytes(0, false), 10 * n);
-  EXPECT_EQ(of_sums.sum_bytes(0, true), 14 * n);
+  EXPECT_EQ(of_sums.update_bytes(GroupId(0), false), 30 * n);
+  EXPECT_EQ(of_sums.sum_bytes(UseId(0), false), 10 * n);
+  EXPECT_EQ(of_sums.sum_bytes(UseId(0), true), 14 * n);
 }
 
 }  // namespace

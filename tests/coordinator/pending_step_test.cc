@@ -21,23 +21,23 @@ class PendingStepTest : public testing::Test {
   PendingStep step(bool scales_loss = false) { return {1, catalogue_, 0, groups_, scales_loss}; }
 
   Catalogue catalogue_;
-  std::vector<std::uint32_t> groups_;
+  std::vector<GroupId> groups_;
 };
 
 TEST_F(PendingStepTest, AGroupIsReadyOnceStepIsCalledAndItsLastTaskClosed) {
   use_model();
   PendingStep step = this->step();
-  step.open(0);
-  step.open(0);
-  step.open(1);
-  EXPECT_FALSE(step.close(1)) << "step() was not called";
+  step.open(UseId(0));
+  step.open(UseId(0));
+  step.open(UseId(1));
+  EXPECT_FALSE(step.close(UseId(1))) << "step() was not called";
   step.call(0, {.rules = {AdamW{}}});
   EXPECT_TRUE(step.can_update());
-  EXPECT_EQ(step.take_ready(), 1U);
+  EXPECT_EQ(step.take_ready(), GroupId(1));
   EXPECT_FALSE(step.can_update());
-  EXPECT_FALSE(step.close(0)) << "a task of it is open";
-  EXPECT_TRUE(step.close(0));
-  EXPECT_EQ(step.take_ready(), 0U);
+  EXPECT_FALSE(step.close(UseId(0))) << "a task of it is open";
+  EXPECT_TRUE(step.close(UseId(0)));
+  EXPECT_EQ(step.take_ready(), GroupId(0));
   EXPECT_EQ(step.num_ready(), 2U);
   EXPECT_FALSE(step.count_updated());
   EXPECT_TRUE(step.count_updated());
@@ -50,14 +50,14 @@ TEST_F(PendingStepTest, ABarrierWaitsForAllGroups) {
         StepRequest{.rules = {AdamW{}}, .options = {.skip_nonfinite = true}},
         StepRequest{.rules = {}, .function = [](std::uint64_t, bool, const GradientWriter&) {}}}) {
     PendingStep step = this->step();
-    step.open(0);
-    step.open(1);
+    step.open(UseId(0));
+    step.open(UseId(1));
     step.call(0, request);
-    EXPECT_TRUE(step.close(1));
+    EXPECT_TRUE(step.close(UseId(1)));
     EXPECT_FALSE(step.can_update());
-    EXPECT_TRUE(step.close(0));
+    EXPECT_TRUE(step.close(UseId(0)));
     EXPECT_TRUE(step.can_update());
-    EXPECT_EQ(step.take_ready(), 0U) << "in layer order, whichever came first";
+    EXPECT_EQ(step.take_ready(), GroupId(0)) << "in layer order, whichever came first";
   }
   EXPECT_TRUE(step(true).is_barrier()) << "the scale of the loss";
   EXPECT_FALSE(step().is_barrier());
@@ -67,41 +67,41 @@ TEST_F(PendingStepTest, ATiedGroupHasTheGradientsOfAllItsUses) {
   use_model(true);
   PendingStep step = this->step();
   ASSERT_EQ(groups_.size(), 1U);
-  step.set_gradient({.use = 1, .released_after = 5});
-  step.set_gradient({.use = 1, .released_after = 6});
-  step.set_gradient({.use = 0, .released_after = 6});
-  const std::vector<CommittedGradient> gradients = step.gradients_of(0);
+  step.set_gradient({.use = UseId(1), .released_after = 5});
+  step.set_gradient({.use = UseId(1), .released_after = 6});
+  step.set_gradient({.use = UseId(0), .released_after = 6});
+  const std::vector<CommittedGradient> gradients = step.gradients_of(GroupId(0));
   ASSERT_EQ(gradients.size(), 2U);
   for (const CommittedGradient& gradient : gradients) EXPECT_EQ(gradient.released_after, 6U) << "of the last round";
-  EXPECT_TRUE(step.mark_summed(0));
-  EXPECT_TRUE(step.mark_summed(1));
-  EXPECT_FALSE(step.mark_summed(0));
+  EXPECT_TRUE(step.mark_summed(UseId(0)));
+  EXPECT_TRUE(step.mark_summed(UseId(1)));
+  EXPECT_FALSE(step.mark_summed(UseId(0)));
 }
 
 TEST_F(PendingStepTest, AStepWithAGradientThatIsNotFiniteSaysWhereAndHasNoRules) {
   use_model();
   PendingStep step = this->step(true);
   step.call(0, {.rules = {AdamW{}}});
-  step.set_square_sum(0, 4);
-  step.set_square_sum(1, std::numeric_limits<double>::infinity());
+  step.set_square_sum(GroupId(0), 4);
+  step.set_square_sum(GroupId(1), std::numeric_limits<double>::infinity());
   step.finish_norm(1024);
   EXPECT_TRUE(step.outcome()->skipped);
   EXPECT_EQ(step.outcome()->nonfinite_layers, std::vector<int>{1});
-  EXPECT_TRUE(step.rules_of(0, 1).empty());
+  EXPECT_TRUE(step.rules_of(GroupId(0), 1).empty());
 }
 
 TEST_F(PendingStepTest, ClippingAndLossScalingAreOneFactor) {
   use_model();
   PendingStep step = this->step(true);
   step.call(0, {.rules = {AdamW{}}, .options = {.max_grad_norm = 1, .max_grad_value = 0.5}});
-  step.set_square_sum(0, 4);
-  step.set_square_sum(1, 12);
+  step.set_square_sum(GroupId(0), 4);
+  step.set_square_sum(GroupId(1), 12);
   step.finish_norm(2);
   EXPECT_TRUE(step.norm_is_known());
   EXPECT_EQ(step.outcome()->grad_norm, 2) << "the scale is taken out";
-  const std::vector<UpdateSpan> rules = step.rules_of(1, 1);
+  const std::vector<UpdateSpan> rules = step.rules_of(GroupId(1), 1);
   ASSERT_EQ(rules.size(), 1U);
-  EXPECT_EQ(rules[0].end, catalogue_.weight_groups()[1].num_elements);
+  EXPECT_EQ(rules[0].end, catalogue_.weight_groups()[GroupId(1)].num_elements);
   EXPECT_EQ(rules[0].step.gradient_scale, static_cast<float>(0.5 * (1 / (2 + 1e-6))));
   EXPECT_TRUE(rules[0].step.clips_values);
   EXPECT_EQ(rules[0].step.max_value, 0.5F);

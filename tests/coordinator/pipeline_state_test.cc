@@ -10,7 +10,7 @@ constexpr RoundTraits kGraph{.kind = RoundKind::kForward, .keeps_graph = true};
 constexpr RoundTraits kEvaluation{.kind = RoundKind::kForward, .mode = RoundMode::kEvaluate};
 
 std::shared_ptr<Round> take(PipelineState& state, const RoundTraits& traits) {
-  std::shared_ptr<Round> round = state.next_round(traits, {.first_layer = 7, .num_layers = 3});
+  std::shared_ptr<Round> round = state.next_round(traits, {.first_layer = CatalogueLayer(7), .num_layers = 3});
   state.count(traits);
   return round;
 }

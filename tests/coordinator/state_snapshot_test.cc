@@ -27,11 +27,11 @@ class Groups {
 
   [[nodiscard]] std::vector<StateSnapshot::Part> parts() const {
     std::vector<StateSnapshot::Part> parts;
-    for (std::uint32_t i = 0; i < memory_.size(); ++i) parts.push_back({.group = i / 2, .memory = memory_[i]});
+    for (std::uint32_t i = 0; i < memory_.size(); ++i) parts.push_back({.group = GroupId(i / 2), .memory = memory_[i]});
     return parts;
   }
   void update(std::uint32_t group, StateSnapshot& snapshot) {
-    snapshot.before_update(group, [] {});
+    snapshot.before_update(GroupId(group), [] {});
     for (std::uint32_t i : {2 * group, 2 * group + 1}) {
       std::memset(memory_[i].data(), static_cast<int>(memory_[i][0]) + 1, kPartBytes);
     }
@@ -125,7 +125,7 @@ TEST(StateSnapshot, OnceClosedUpdatesDoNotWait) {
   Groups groups;
   StateSnapshot snapshot(groups.parts(), free_bytes(0));
   std::atomic<int> num_waits{0};
-  std::thread updates([&] { snapshot.before_update(1, [&] { ++num_waits; }); });
+  std::thread updates([&] { snapshot.before_update(GroupId(1), [&] { ++num_waits; }); });
   EXPECT_THROW((void)snapshot.read_next([](std::span<const std::byte>) { throw 1; }), int);
   snapshot.close();
   updates.join();

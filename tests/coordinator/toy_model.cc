@@ -99,7 +99,7 @@ Catalogue toy_catalogue(const ToyConfig& config) {
   return Catalogue::lay_out(layers, config.asynchronous ? 2 : 1, config.rounds_per_step > 1);
 }
 
-float toy_initial_weight(std::uint32_t group, std::uint64_t element) { return pseudo_random(1, group, element); }
+float toy_initial_weight(GroupId group, std::uint64_t element) { return pseudo_random(1, group.value(), element); }
 
 Vector toy_input(const ToyConfig& config, int round, int microbatch) {
   // All microbatches have the same size: unequal sizes, as when a batch cannot be split evenly, are
@@ -127,17 +127,17 @@ namespace {
 
 // Masters, moments, and the working copies of all versions so far, by weight group.
 struct ReferenceState {
-  std::vector<Vector> masters, m, v;
-  std::vector<std::vector<Vector>> versions;
+  IndexedVector<GroupId, Vector> masters, m, v;
+  IndexedVector<GroupId, std::vector<Vector>> versions;
 };
 
-std::uint32_t group_of_use(const Catalogue& catalogue, int layer, std::size_t index) {
-  return catalogue.uses()[catalogue.uses_of(layer)[index]].group;
+GroupId group_of_use(const Catalogue& catalogue, int layer, std::size_t index) {
+  return catalogue.uses()[catalogue.uses_of(CatalogueLayer(layer))[index]].group;
 }
 
-double run_round(const ToyConfig& config, const Catalogue& catalogue, const std::vector<Vector>& weights, int round,
-                 std::vector<Vector>& sums) {
-  std::vector<Vector> accumulators(catalogue.uses().size(), Vector(config.num_elements));
+double run_round(const ToyConfig& config, const Catalogue& catalogue, const IndexedVector<GroupId, Vector>& weights,
+                 int round, IndexedVector<UseId, Vector>& sums) {
+  IndexedVector<UseId, Vector> accumulators(catalogue.uses().size(), Vector(config.num_elements));
   double total = 0;
   for (int m = 0; m < config.num_microbatches; ++m) {
     std::vector<Vector> x = {toy_input(config, round, m)};
@@ -156,13 +156,13 @@ double run_round(const ToyConfig& config, const Catalogue& catalogue, const std:
       loss += static_cast<double>(x.back()[i]) * static_cast<double>(gradient[i]);
     total += loss;
     for (int layer = config.num_layers; layer-- > 0;) {
-      const auto& uses = catalogue.uses_of(layer);
-      const std::uint32_t w_use = uses[is_tied(config, layer) && layer > 0 ? 1 : 0];
+      const auto& uses = catalogue.uses_of(CatalogueLayer(layer));
+      const UseId w_use = uses[is_tied(config, layer) && layer > 0 ? 1 : 0];
       float* u_sum = is_tied(config, layer) ? accumulators[uses[layer > 0 ? 0 : 1]].data() : nullptr;
       gradient = backward(x[layer], weights[w_group(layer)], gradient, accumulators[w_use].data(), u_sum, m == 0);
     }
   }
-  for (std::size_t use = 0; use < sums.size(); ++use) {
+  for (const UseId use : sums.indices()) {
     for (std::size_t i = 0; i < sums[use].size(); ++i) sums[use][i] += rounded(config.dtype, accumulators[use][i]);
   }
   return total;
@@ -174,11 +174,11 @@ Vector working_copy(const ToyConfig& config, const Vector& master) {
   return copy;
 }
 
-double norm_of(const Catalogue& catalogue, const std::vector<Vector>& sums) {
+double norm_of(const Catalogue& catalogue, const IndexedVector<UseId, Vector>& sums) {
   double total = 0;
-  for (std::uint32_t group = 0; group < catalogue.weight_groups().size(); ++group) {
-    Vector gradient(sums[0].size());
-    for (std::uint32_t use = 0; use < catalogue.uses().size(); ++use) {
+  for (const GroupId group : catalogue.weight_groups().indices()) {
+    Vector gradient(sums[UseId(0)].size());
+    for (const UseId use : catalogue.uses().indices()) {
       if (catalogue.uses()[use].group != group) continue;
       for (std::size_t i = 0; i < gradient.size(); ++i) gradient[i] += sums[use][i];
     }
@@ -197,21 +197,21 @@ ToyResult toy_reference(const ToyConfig& config) {
   const Catalogue catalogue = toy_catalogue(config);
   const auto n = static_cast<std::size_t>(config.num_elements);
   ReferenceState state;
-  for (std::uint32_t group = 0; group < catalogue.weight_groups().size(); ++group) {
+  for (const GroupId group : catalogue.weight_groups().indices()) {
     Vector master(n);
     for (std::size_t i = 0; i < n; ++i) master[i] = toy_initial_weight(group, i);
     state.masters.push_back(master);
-    state.m.emplace_back(n);
-    state.v.emplace_back(n);
+    state.m.push_back(Vector(n));
+    state.v.push_back(Vector(n));
     state.versions.push_back({working_copy(config, master)});
   }
   ToyResult result;
   ThreadTeam team(1);
   for (int step = 1; step <= config.num_steps; ++step) {
     const int version = std::max(0, step - (config.asynchronous ? 2 : 1));
-    std::vector<Vector> weights;
+    IndexedVector<GroupId, Vector> weights;
     for (const auto& versions : state.versions) weights.push_back(versions[version]);
-    std::vector<Vector> sums(catalogue.uses().size(), Vector(n));
+    IndexedVector<UseId, Vector> sums(catalogue.uses().size(), Vector(n));
     for (int r = 0; r < config.rounds_per_step; ++r) {
       const int round = (step - 1) * config.rounds_per_step + r;
       result.losses.push_back(run_round(config, catalogue, weights, round, sums));
@@ -221,9 +221,9 @@ ToyResult toy_reference(const ToyConfig& config) {
     if (config.max_grad_norm > 0 && result.norms.back() > config.max_grad_norm) {
       coefficients.gradient_scale = static_cast<float>(config.max_grad_norm / (result.norms.back() + 1e-6));
     }
-    for (std::uint32_t group = 0; group < catalogue.weight_groups().size(); ++group) {
+    for (const GroupId group : catalogue.weight_groups().indices()) {
       std::vector<const void*> uses;
-      for (std::uint32_t use = 0; use < catalogue.uses().size(); ++use) {
+      for (const UseId use : catalogue.uses().indices()) {
         if (catalogue.uses()[use].group == group) uses.push_back(sums[use].data());
       }
       Vector& master = state.masters[group];
@@ -245,7 +245,7 @@ void ToyExecutor::begin(const StageTask& task) {
   layers_.assign(static_cast<std::size_t>(config_.num_layers), {});
   for (const UseMemory& memory : task.uses) {
     const UseRecord& use = catalogue_.uses()[memory.use];
-    LayerMemory& layer = layers_[use.layer];
+    LayerMemory& layer = layers_[use.layer.value()];
     const bool is_u = catalogue_.weight_groups()[use.group].num_uses > 1;
     (is_u ? layer.tied : layer.weight) = memory.weights;
     (is_u ? layer.tied_sum : layer.weight_sum) = memory.accumulator;

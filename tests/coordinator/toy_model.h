@@ -41,7 +41,7 @@ struct ToyResult {
 };
 
 Catalogue toy_catalogue(const ToyConfig& config);
-float toy_initial_weight(std::uint32_t group, std::uint64_t element);
+float toy_initial_weight(GroupId group, std::uint64_t element);
 std::vector<float> toy_input(const ToyConfig& config, int round, int microbatch);
 std::vector<float> toy_label(const ToyConfig& config, int round, int microbatch);
 AdamW toy_rule();

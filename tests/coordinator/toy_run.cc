@@ -52,7 +52,7 @@ class BoardReader {
 // Writes both working copies if there are two: an asynchronous run begins with the version before,
 // too.
 void write_initial_weights(Store& store) {
-  for (std::uint32_t b = 0; b < store.catalogue().weight_groups().size(); ++b) {
+  for (const GroupId b : store.catalogue().weight_groups().indices()) {
     const WeightGroupRecord& group = store.catalogue().weight_groups()[b];
     for (std::uint64_t i = 0; i < group.num_elements; ++i) {
       const float value = toy_initial_weight(b, i);

@@ -30,18 +30,19 @@ std::unique_ptr<Store> new_store(bool tied, std::int64_t num_elements = kNumElem
 }
 
 float* weights(Store& store, std::uint32_t group) {
-  return reinterpret_cast<float*>(store.parameters(store.catalogue().weight_groups()[group].parameter_offset[0]));
+  return reinterpret_cast<float*>(
+      store.parameters(store.catalogue().weight_groups()[GroupId(group)].parameter_offset[0]));
 }
 
 void fill_gradient(Store& store, std::uint32_t use, float value) {
-  auto* gradient = reinterpret_cast<float*>(store.gradients(store.catalogue().uses()[use].gradient_offset));
-  const UseRecord& record = store.catalogue().uses()[use];
+  auto* gradient = reinterpret_cast<float*>(store.gradients(store.catalogue().uses()[UseId(use)].gradient_offset));
+  const UseRecord& record = store.catalogue().uses()[UseId(use)];
   std::fill_n(gradient, store.catalogue().weight_groups()[record.group].num_elements, value);
 }
 
 // Accepts a task for each use, as the acceptance of a round does.
 void accept_tasks(Updates& updates, const Store& store, std::uint64_t version = 1) {
-  for (std::uint32_t use = 0; use < store.catalogue().uses().size(); ++use) updates.task_accepted(version, use);
+  for (std::uint32_t use = 0; use < store.catalogue().uses().size(); ++use) updates.task_accepted(version, UseId(use));
 }
 
 // Returns the history after the step that makes `version`, which is the last step.
@@ -53,7 +54,7 @@ UpdateHistory history_of(Updates& updates, std::uint64_t version) {
 double square_sum(float value) { return static_cast<double>(value) * static_cast<double>(value) * kNumElements; }
 
 void expect_published(Store& store, std::uint32_t group, std::uint64_t version) {
-  EXPECT_EQ(store.published(group).wait_at_least(version, kLong), WaitResult::kReached) << "group " << group;
+  EXPECT_EQ(store.published(GroupId(group)).wait_at_least(version, kLong), WaitResult::kReached) << "group " << group;
 }
 
 TEST(Updates, PublishAGroupAsSoonAsItsGradientIsCommittedAndNoOther) {
@@ -63,12 +64,12 @@ TEST(Updates, PublishAGroupAsSoonAsItsGradientIsCommittedAndNoOther) {
   updates.accept_step(1, 0, {.rules = {AdamW{}}});
   for (std::uint32_t group = kNumGroups; group-- > 0;) {  // in the order of a backward pass: the last layer first
     fill_gradient(*store, group, 1);
-    updates.gradient_committed(1, group, 1, square_sum(1));
+    updates.gradient_committed(1, UseId(group), 1, square_sum(1));
     expect_published(*store, group, 1);
-    EXPECT_EQ(store->gradient_released(group).wait_at_least(1, kLong), WaitResult::kReached);
+    EXPECT_EQ(store->gradient_released(UseId(group)).wait_at_least(1, kLong), WaitResult::kReached);
     for (std::uint32_t other = 0; other < group; ++other) {
-      EXPECT_EQ(store->published(other).observe(), 0U);
-      EXPECT_EQ(store->gradient_released(other).observe(), 0U);
+      EXPECT_EQ(store->published(GroupId(other)).observe(), 0U);
+      EXPECT_EQ(store->gradient_released(UseId(other)).observe(), 0U);
     }
   }
   updates.wait_applied(1);
@@ -83,7 +84,7 @@ TEST(Updates, AreProgressOfTheRun) {
     const auto outcome = updates.accept_step(1, 0, {.rules = {AdamW{}}, .options = {.max_grad_norm = 1}});
     for (std::uint32_t group = 0; group < kNumGroups; ++group) {
       fill_gradient(*store, group, 1);
-      updates.gradient_committed(1, group, 1, square_sum(1));
+      updates.gradient_committed(1, UseId(group), 1, square_sum(1));
     }
     updates.wait_applied(1);
     EXPECT_EQ(store->progress(), (adds_rounds ? 3 : 1) * kNumGroups) << "each group is added, summed and updated";
@@ -94,8 +95,8 @@ TEST(Updates, WaitForTheCallOfStep) {
   const auto store = new_store(false);
   Updates updates(*store, 0, {});
   accept_tasks(updates, *store);
-  for (std::uint32_t group = 0; group < kNumGroups; ++group) updates.gradient_committed(1, group, 1, 0);
-  for (std::uint32_t group = 0; group < kNumGroups; ++group) EXPECT_EQ(store->published(group).observe(), 0U);
+  for (std::uint32_t group = 0; group < kNumGroups; ++group) updates.gradient_committed(1, UseId(group), 1, 0);
+  for (std::uint32_t group = 0; group < kNumGroups; ++group) EXPECT_EQ(store->published(GroupId(group)).observe(), 0U);
   const auto outcome = updates.accept_step(1, 0, {.rules = {AdamW{}}});
   updates.wait_applied(1);
   EXPECT_EQ(updates.wait_norm(*outcome).grad_norm, 0);
@@ -112,11 +113,12 @@ TEST(Updates, WithClippingAreDoneInLayerOrder) {
     for (std::uint32_t group = 1; group < kNumGroups; ++group) {
       watchers.emplace_back([&store, group] {
         expect_published(*store, group, 1);
-        for (std::uint32_t before = 0; before < group; ++before) EXPECT_EQ(store->published(before).observe(), 1U);
+        for (std::uint32_t before = 0; before < group; ++before)
+          EXPECT_EQ(store->published(GroupId(before)).observe(), 1U);
       });
     }
     if (is_called_first) updates.accept_step(1, 0, {.rules = {AdamW{}}, .options = {.max_grad_norm = 1}});
-    for (std::uint32_t group = kNumGroups; group-- > 0;) updates.gradient_committed(1, group, 1, 0);
+    for (std::uint32_t group = kNumGroups; group-- > 0;) updates.gradient_committed(1, UseId(group), 1, 0);
     if (!is_called_first) updates.accept_step(1, 0, {.rules = {AdamW{}}, .options = {.max_grad_norm = 1}});
     for (std::thread& watcher : watchers) watcher.join();
     updates.wait_applied(1);
@@ -137,8 +139,9 @@ TEST(Updates, WithClippingScaleByTheNormOfAllGradients) {
     const float value = static_cast<float>(group + 1);
     fill_gradient(*store, group, value);
     total += square_sum(value);
-    for (std::uint32_t other = 0; other < kNumGroups; ++other) EXPECT_EQ(store->published(other).observe(), 0U);
-    updates.gradient_committed(1, group, 1, square_sum(value));
+    for (std::uint32_t other = 0; other < kNumGroups; ++other)
+      EXPECT_EQ(store->published(GroupId(other)).observe(), 0U);
+    updates.gradient_committed(1, UseId(group), 1, square_sum(value));
   }
   updates.wait_applied(1);
   EXPECT_DOUBLE_EQ(updates.wait_norm(*outcome).grad_norm, std::sqrt(total));
@@ -154,12 +157,12 @@ TEST(Updates, WithClippingSkipAStepWhoseNormIsNotFinite) {
   Updates updates(*store, 0, {});
   accept_tasks(updates, *store);
   accept_tasks(updates, *store, 2);
-  const WeightGroupRecord& group = store->catalogue().weight_groups()[1];
+  const WeightGroupRecord& group = store->catalogue().weight_groups()[GroupId(1)];
   const auto* copy = reinterpret_cast<const float*>(store->parameters(group.parameter_offset[1]));
   weights(*store, 1)[7] = 3;
   for (std::uint32_t b = 0; b < kNumGroups; ++b) {
     fill_gradient(*store, b, 1);
-    updates.gradient_committed(1, b, 1, b == 2 ? INFINITY : square_sum(1));
+    updates.gradient_committed(1, UseId(b), 1, b == 2 ? INFINITY : square_sum(1));
   }
   const auto outcome = updates.accept_step(1, 0, {.rules = {AdamW{}}, .options = {.max_grad_norm = 1}});
   updates.wait_applied(1);
@@ -167,9 +170,9 @@ TEST(Updates, WithClippingSkipAStepWhoseNormIsNotFinite) {
   EXPECT_EQ(copy[7], 3) << "the other working copy is the new version";
   EXPECT_EQ(store->state(group.moment1_offset)[7], 0);
   for (std::uint32_t b = 0; b < kNumGroups; ++b) {
-    EXPECT_EQ(store->published(b).observe(), 1U);
-    EXPECT_EQ(store->gradient_released(b).observe(), 1U);
-    updates.gradient_committed(2, b, 2, square_sum(1));
+    EXPECT_EQ(store->published(GroupId(b)).observe(), 1U);
+    EXPECT_EQ(store->gradient_released(UseId(b)).observe(), 1U);
+    updates.gradient_committed(2, UseId(b), 2, square_sum(1));
   }
   const auto next = updates.accept_step(2, 1, {.rules = {AdamW{}}, .options = {.max_grad_norm = 1}});
   updates.wait_applied(2);
@@ -182,12 +185,12 @@ TEST(Updates, WaitForTasksWithoutGradientsToo) {
   const auto store = new_store(false);
   Updates updates(*store, 0, {});
   accept_tasks(updates, *store);
-  updates.task_accepted(1, 2);
+  updates.task_accepted(1, UseId(2));
   updates.accept_step(1, 0, {.rules = {AdamW{}}});
-  for (std::uint32_t group = 0; group < kNumGroups; ++group) updates.gradient_committed(1, group, 1, 0);
+  for (std::uint32_t group = 0; group < kNumGroups; ++group) updates.gradient_committed(1, UseId(group), 1, 0);
   for (const std::uint32_t group : {0U, 1U, 3U}) expect_published(*store, group, 1);
-  EXPECT_EQ(store->published(2).observe(), 0U);
-  updates.task_committed(1, 2);
+  EXPECT_EQ(store->published(GroupId(2)).observe(), 0U);
+  updates.task_committed(1, UseId(2));
   updates.wait_applied(1);
 }
 
@@ -201,12 +204,12 @@ TEST(Updates, LeaveFrozenGroupsAndOtherPipelinesAlone) {
   const auto store =
       Store::create(settings, Catalogue::lay_out({{.name = "a", .layers = layers}, {.name = "b", .layers = layers}}));
   Updates updates(*store, 1, {});
-  updates.task_accepted(1, 2);
+  updates.task_accepted(1, UseId(2));
   updates.accept_step(1, 0, {.rules = {AdamW{}}});
-  updates.gradient_committed(1, 2, 1, 0);
+  updates.gradient_committed(1, UseId(2), 1, 0);
   updates.wait_applied(1);
-  for (const std::uint32_t group : {0U, 1U, 3U}) EXPECT_EQ(store->published(group).observe(), 0U);
-  EXPECT_EQ(store->published(2).observe(), 1U);
+  for (const std::uint32_t group : {0U, 1U, 3U}) EXPECT_EQ(store->published(GroupId(group)).observe(), 0U);
+  EXPECT_EQ(store->published(GroupId(2)).observe(), 1U);
 }
 
 TEST(Updates, OfATiedGroupWaitForAllItsUses) {
@@ -216,13 +219,13 @@ TEST(Updates, OfATiedGroupWaitForAllItsUses) {
   accept_tasks(updates, *store);
   const auto outcome = updates.accept_step(1, 0, {.rules = {AdamW{}}});
   for (std::uint32_t use = 3; use-- > 0;) {
-    EXPECT_EQ(store->published(0).observe(), 0U);
+    EXPECT_EQ(store->published(GroupId(0)).observe(), 0U);
     fill_gradient(*store, use, 2);
-    updates.gradient_committed(1, use, 1, 0);  // the workers' square sums of a tied weight group are not used
+    updates.gradient_committed(1, UseId(use), 1, 0);  // the workers' square sums of a tied weight group are not used
   }
   updates.wait_applied(1);
   EXPECT_DOUBLE_EQ(updates.wait_norm(*outcome).grad_norm, std::sqrt(square_sum(6)));
-  for (std::uint32_t use = 0; use < 3; ++use) EXPECT_EQ(store->gradient_released(use).observe(), 1U);
+  for (std::uint32_t use = 0; use < 3; ++use) EXPECT_EQ(store->gradient_released(UseId(use)).observe(), 1U);
 }
 
 TEST(Updates, OfSeveralRoundsGiveAGradientBackWhenItIsAdded) {
@@ -233,9 +236,9 @@ TEST(Updates, OfSeveralRoundsGiveAGradientBackWhenItIsAdded) {
   accept_tasks(updates, *store);
   for (std::uint64_t round = 0; round < 3; ++round) {
     fill_gradient(*store, 0, static_cast<float>(round + 1));
-    updates.gradient_committed(1, 0, round + 1, 0);
-    EXPECT_EQ(store->gradient_released(0).wait_at_least(round + 1, kLong), WaitResult::kReached);
-    EXPECT_EQ(store->published(0).observe(), 0U);
+    updates.gradient_committed(1, UseId(0), round + 1, 0);
+    EXPECT_EQ(store->gradient_released(UseId(0)).wait_at_least(round + 1, kLong), WaitResult::kReached);
+    EXPECT_EQ(store->published(GroupId(0)).observe(), 0U);
   }
   const auto outcome = updates.accept_step(1, 0, {.rules = {AdamW{}}});
   updates.wait_applied(1);
@@ -251,15 +254,15 @@ TEST(Updates, OfSeveralRoundsKeepTheSumOfAStepUntilItIsApplied) {
   accept_tasks(updates, *store, 2);
   accept_tasks(updates, *store, 2);
   fill_gradient(*store, 0, 1);
-  updates.gradient_committed(1, 0, 1, 0);
-  ASSERT_EQ(store->gradient_released(0).wait_at_least(1, kLong), WaitResult::kReached);
-  updates.gradient_committed(1, 0, 2, 0);
-  ASSERT_EQ(store->gradient_released(0).wait_at_least(2, kLong), WaitResult::kReached);
+  updates.gradient_committed(1, UseId(0), 1, 0);
+  ASSERT_EQ(store->gradient_released(UseId(0)).wait_at_least(1, kLong), WaitResult::kReached);
+  updates.gradient_committed(1, UseId(0), 2, 0);
+  ASSERT_EQ(store->gradient_released(UseId(0)).wait_at_least(2, kLong), WaitResult::kReached);
   fill_gradient(*store, 0, 5);
-  updates.gradient_committed(2, 0, 3, 0);
+  updates.gradient_committed(2, UseId(0), 3, 0);
   const auto first = updates.accept_step(1, 0, {.rules = {AdamW{}}, .options = {.max_grad_norm = 1}});
-  ASSERT_EQ(store->gradient_released(0).wait_at_least(3, kLong), WaitResult::kReached);
-  updates.gradient_committed(2, 0, 4, 0);
+  ASSERT_EQ(store->gradient_released(UseId(0)).wait_at_least(3, kLong), WaitResult::kReached);
+  updates.gradient_committed(2, UseId(0), 4, 0);
   const auto second = updates.accept_step(2, 1, {.rules = {AdamW{}}, .options = {.max_grad_norm = 1}});
   updates.wait_applied(2);
   EXPECT_DOUBLE_EQ(updates.wait_norm(*first).grad_norm, std::sqrt(square_sum(2)));
@@ -289,10 +292,11 @@ TEST(Updates, WithoutClippingTakeTheFirstLayerOfThoseThatAreReady) {
   for (std::uint32_t group = 1; group < kNumGroups; ++group) {
     watchers.emplace_back([&store, group] {
       expect_published(*store, group, 1);
-      for (std::uint32_t before = 0; before < group; ++before) EXPECT_EQ(store->published(before).observe(), 1U);
+      for (std::uint32_t before = 0; before < group; ++before)
+        EXPECT_EQ(store->published(GroupId(before)).observe(), 1U);
     });
   }
-  for (std::uint32_t group = kNumGroups; group-- > 0;) updates.gradient_committed(1, group, 1, 0);
+  for (std::uint32_t group = kNumGroups; group-- > 0;) updates.gradient_committed(1, UseId(group), 1, 0);
   updates.accept_step(1, 0, {.rules = {AdamW{}}});
   for (std::thread& watcher : watchers) watcher.join();
 }
@@ -301,10 +305,10 @@ TEST(Updates, GoOnFromALoadedState) {
   const auto store = new_store(false);
   Updates updates(*store, 0, {});
   updates.restart_at(41, {});
-  for (std::uint32_t group = 0; group < kNumGroups; ++group) EXPECT_EQ(store->published(group).observe(), 41U);
+  for (std::uint32_t group = 0; group < kNumGroups; ++group) EXPECT_EQ(store->published(GroupId(group)).observe(), 41U);
   accept_tasks(updates, *store, 42);
   updates.accept_step(42, 41, {.rules = {AdamW{}}});
-  for (std::uint32_t group = 0; group < kNumGroups; ++group) updates.gradient_committed(42, group, 1, 0);
+  for (std::uint32_t group = 0; group < kNumGroups; ++group) updates.gradient_committed(42, UseId(group), 1, 0);
   updates.wait_applied(42);
 }
 
@@ -335,18 +339,18 @@ TEST(Updates, ByGroupsFollowTheRuleOfEachParameter) {
       {.contains = {}, .rule = Sgd{.learning_rate = 100}}};
   StepRequest request{.rules = {}, .spans = group_parameters(store->catalogue(), 0, groups)};
   for (const ParameterGroup& group : groups) request.rules.push_back(group.rule);
-  EXPECT_EQ(request.spans.at(0).size(), 2U) << "b and c of layer 0 are alike";
-  EXPECT_EQ(request.spans.at(1).size(), 3U);
+  EXPECT_EQ(request.spans.at(GroupId(0)).size(), 2U) << "b and c of layer 0 are alike";
+  EXPECT_EQ(request.spans.at(GroupId(1)).size(), 3U);
   Updates updates(*store, 0, {});
   accept_tasks(updates, *store);
   for (std::uint32_t group = 0; group < 2; ++group) {
     fill_gradient(*store, group, 1);
-    updates.gradient_committed(1, group, 1, 0);
+    updates.gradient_committed(1, UseId(group), 1, 0);
   }
   updates.accept_step(1, 0, std::move(request));
   updates.wait_applied(1);
   for (const TensorRecord& tensor : store->catalogue().tensors()) {
-    const std::uint32_t group = store->catalogue().uses()[tensor.use].group;
+    const std::uint32_t group = store->catalogue().uses()[tensor.use].group.value();
     const std::string name = tensor.name.data();
     const float expected = name == "w" ? -1 : name == "b" && group == 1 ? -10 : -100;
     for (std::uint64_t i = 0; i < tensor.desc.bytes() / 4; ++i) {
@@ -364,7 +368,7 @@ TEST(Updates, CountOnlyStepsThatAreNotSkipped) {
   for (std::uint64_t version = 1; version <= 3; ++version) {
     accept_tasks(updates, *store, version);
     fill_gradient(*store, 0, 1);
-    updates.gradient_committed(version, 0, version, version == 2 ? NAN : 1);
+    updates.gradient_committed(version, UseId(0), version, version == 2 ? NAN : 1);
     const auto outcome =
         updates.accept_step(version, version - 1, {.rules = {AdamW{}}, .options = {.skip_nonfinite = true}});
     updates.wait_applied(version);
@@ -383,16 +387,17 @@ TEST(Updates, LeaveAKeptVersionAsItIs) {
   Updates updates(*store, 0, {});
   std::vector<StateSnapshot::Part> parts;
   for (std::uint32_t group = 0; group < kNumGroups; ++group) {
-    parts.push_back({.group = group, .memory = std::as_bytes(std::span(weights(*store, group), kNumElements))});
+    parts.push_back(
+        {.group = GroupId(group), .memory = std::as_bytes(std::span(weights(*store, group), kNumElements))});
   }
   const auto snapshot = std::make_shared<StateSnapshot>(parts, [] { return UINT64_MAX; });
   const auto step = [&](std::uint64_t version) {
     accept_tasks(updates, *store, version);
     for (std::uint32_t group = 0; group < kNumGroups; ++group) {
-      EXPECT_EQ(store->gradient_released(group).wait_at_least(version - 1, kLong),
+      EXPECT_EQ(store->gradient_released(UseId(group)).wait_at_least(version - 1, kLong),
                 WaitResult::kReached);  // the step before has read its gradient
       fill_gradient(*store, group, 1);
-      updates.gradient_committed(version, group, version, 1);
+      updates.gradient_committed(version, UseId(group), version, 1);
     }
     updates.accept_step(version, version - 1, {.rules = {AdamW{.learning_rate = 1, .weight_decay = 0}}});
   };
@@ -428,7 +433,7 @@ TEST(Updates, WithoutABarrierTellOfGradientsThatAreNotFinite) {
   Updates updates(*store, 0, {});
   accept_tasks(updates, *store);
   for (std::uint32_t group = 0; group < kNumGroups; ++group)
-    updates.gradient_committed(1, group, 1, group % 2 == 1 ? INFINITY : 1);
+    updates.gradient_committed(1, UseId(group), 1, group % 2 == 1 ? INFINITY : 1);
   const auto outcome = updates.accept_step(1, 0, {.rules = {AdamW{}}});
   EXPECT_FALSE(updates.wait_norm(*outcome).skipped);
   EXPECT_EQ(updates.wait_norm(*outcome).nonfinite_layers, (std::vector<int>{1, 3}));
@@ -447,7 +452,7 @@ TEST(Updates, TellALayerOnceThatHasATiedParameterAndOneOfItsOwn) {
   accept_tasks(updates, *store);
   for (std::uint32_t use = 0; use < 4; ++use) {
     fill_gradient(*store, use, INFINITY);
-    updates.gradient_committed(1, use, 1, INFINITY);
+    updates.gradient_committed(1, UseId(use), 1, INFINITY);
   }
   const auto outcome = updates.accept_step(1, 0, {.rules = {Sgd{.learning_rate = 1}}});
   EXPECT_EQ(updates.wait_norm(*outcome).nonfinite_layers, (std::vector<int>{0, 1}));
@@ -468,7 +473,7 @@ TEST(Updates, WithLossScalingUnscaleSkipAndGrow) {
     const float gradient = value * static_cast<float>(scale);
     accept_tasks(updates, *store, ++version);
     fill_gradient(*store, 0, gradient);
-    updates.gradient_committed(version, 0, version, square_sum(gradient));
+    updates.gradient_committed(version, UseId(0), version, square_sum(gradient));
     const auto outcome = updates.accept_step(version, version - 1, {.rules = {Sgd{.learning_rate = 1}}});
     expect_published(*store, 0, version);
     EXPECT_GE(record.version.observe(), version) << "a worker that sees the weights must see their scale";
@@ -507,7 +512,7 @@ TEST(Updates, ByAFunctionGiveItTheGradientsAndPublishWhatItMakes) {
   for (std::uint32_t group = 0; group < kNumGroups; ++group) {
     const float value = static_cast<float>(group + 1);
     fill_gradient(*store, group, value);
-    updates.gradient_committed(1, group, 1, square_sum(value));
+    updates.gradient_committed(1, UseId(group), 1, square_sum(value));
     total += square_sum(value);
   }
   std::vector<float> seen;
@@ -515,9 +520,9 @@ TEST(Updates, ByAFunctionGiveItTheGradientsAndPublishWhatItMakes) {
     EXPECT_EQ(version, 1U);
     EXPECT_FALSE(skipped);
     for (std::uint32_t group = 0; group < kNumGroups; ++group) {
-      EXPECT_EQ(store->published(group).observe(), 0U);
+      EXPECT_EQ(store->published(GroupId(group)).observe(), 0U);
       std::vector<float> gradient(kNumElements);
-      write_gradient(group, gradient.data());
+      write_gradient(GroupId(group), gradient.data());
       seen.push_back(gradient.back());
       weights(*store, group)[0] = 42;
     }
@@ -527,8 +532,8 @@ TEST(Updates, ByAFunctionGiveItTheGradientsAndPublishWhatItMakes) {
   for (std::uint32_t group = 0; group < kNumGroups; ++group) {
     EXPECT_EQ(seen.at(group), static_cast<float>(group + 1) * static_cast<float>(1 / (std::sqrt(total) + 1e-6)));
     EXPECT_EQ(weights(*store, group)[0], 42);
-    EXPECT_EQ(store->published(group).observe(), 1U);
-    EXPECT_EQ(store->gradient_released(group).observe(), 1U);
+    EXPECT_EQ(store->published(GroupId(group)).observe(), 1U);
+    EXPECT_EQ(store->gradient_released(UseId(group)).observe(), 1U);
   }
 }
 
@@ -538,12 +543,12 @@ TEST(Updates, ByAFunctionThatThrowsTellTheRun) {
   Updates updates(*store, 0, {.report_failure = [&](std::exception_ptr error) { stopped->stop(std::move(error)); }});
   stopped = &updates;
   accept_tasks(updates, *store);
-  updates.gradient_committed(1, 0, 1, 1);
+  updates.gradient_committed(1, UseId(0), 1, 1);
   updates.accept_step(1, 0, {.rules = {}, .function = [](std::uint64_t, bool, const GradientWriter&) {
                                throw Error(ExitCode::kUserError, "no idea what to do");
                              }});
   expect_error(ExitCode::kUserError, {"no idea"}, [&] { updates.wait_applied(1); });
-  EXPECT_EQ(store->published(0).observe(), 0U);
+  EXPECT_EQ(store->published(GroupId(0)).observe(), 0U);
 }
 
 }  // namespace

@@ -77,7 +77,7 @@ class GpuWorker {
         (void)ring.wait({&has_ended, kNsPerMs});
       }
     }
-    store->epoch().publish(kEndEpoch);
+    store->epoch().publish(kEndEpoch.value());
     thread.join();
     if (error) std::rethrow_exception(error);
   }

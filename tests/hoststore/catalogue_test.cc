@@ -64,29 +64,30 @@ TEST(Catalogue, PutsAllUntiedParametersOfALayerIntoOneGroup) {
   const Catalogue catalogue = Catalogue::lay_out(model(DType::kBFloat16), 1, false);
   ASSERT_EQ(catalogue.num_layers(), 4);
   ASSERT_EQ(catalogue.weight_groups().size(), 3U);  // of the table, of the layer "block", and of the head's norm
-  ASSERT_EQ(catalogue.uses_of(1).size(), 1U);
-  const WeightGroupRecord& group = catalogue.weight_groups()[catalogue.uses()[catalogue.uses_of(1)[0]].group];
-  const auto tensors = catalogue.tensors_of(1);
+  ASSERT_EQ(catalogue.uses_of(CatalogueLayer(1)).size(), 1U);
+  const WeightGroupRecord& group =
+      catalogue.weight_groups()[catalogue.uses()[catalogue.uses_of(CatalogueLayer(1))[0]].group];
+  const auto tensors = catalogue.tensors_of(CatalogueLayer(1));
   ASSERT_EQ(tensors.size(), 2U);
   EXPECT_STREQ(tensors[0].name.data(), "a");
   EXPECT_EQ(tensors[0].element_offset, 0U);
   EXPECT_STREQ(tensors[1].name.data(), "b");
   EXPECT_EQ(tensors[1].element_offset, 160U);  // 156, rounded up to whole cache lines
   EXPECT_EQ(group.num_elements, 160U + 32U);
-  EXPECT_TRUE(catalogue.uses_of(2).empty());
-  EXPECT_TRUE(catalogue.tensors_of(2).empty());
+  EXPECT_TRUE(catalogue.uses_of(CatalogueLayer(2)).empty());
+  EXPECT_TRUE(catalogue.tensors_of(CatalogueLayer(2)).empty());
 }
 
 TEST(Catalogue, GivesATiedParameterOneGroupWithAGradientPerUse) {
   const Catalogue catalogue = Catalogue::lay_out(model(DType::kBFloat16), 2, true);
-  const std::uint32_t table = catalogue.uses()[catalogue.uses_of(0)[0]].group;
+  const GroupId table = catalogue.uses()[catalogue.uses_of(CatalogueLayer(0))[0]].group;
   ASSERT_EQ(catalogue.weight_groups()[table].num_uses, 2U);
   const auto uses = catalogue.uses_of_group(table);
-  EXPECT_EQ(uses[0].layer, 0U);  // in layer order
-  EXPECT_EQ(uses[1].layer, 3U);
+  EXPECT_EQ(uses[0].layer, CatalogueLayer(0));  // in layer order
+  EXPECT_EQ(uses[1].layer, CatalogueLayer(3));
   EXPECT_NE(uses[0].gradient_offset, uses[1].gradient_offset);
   EXPECT_NE(uses[0].sum_offset, uses[1].sum_offset);
-  EXPECT_EQ(catalogue.uses_of(3).size(), 2U);
+  EXPECT_EQ(catalogue.uses_of(CatalogueLayer(3)).size(), 2U);
   EXPECT_EQ(catalogue.num_parameters(), 101U * 12U + 12U * 13U + 7U + 12U);
 }
 
@@ -97,7 +98,7 @@ TEST(Catalogue, CountsAParameterOnceThatOneLayerUsesTwice) {
   const ParameterRequest own{.name = "own", .dtype = DType::kFloat32, .shape = {3}};
   const Catalogue catalogue = Catalogue::lay_out({{.name = "l", .parameters = {once, again, none, own}}}, 1, false);
   EXPECT_EQ(catalogue.num_parameters(), 11U);
-  EXPECT_EQ(catalogue.uses_of(0).size(), 2U);
+  EXPECT_EQ(catalogue.uses_of(CatalogueLayer(0)).size(), 2U);
 }
 
 TEST(Catalogue, AlignsGroupsToPagesWithoutOverlap) {
@@ -146,8 +147,8 @@ TEST(Catalogue, KeepsFrozenParametersApartInOneWorkingCopyAndNothingElse) {
   frozen.is_trained = false;
   const Catalogue catalogue = Catalogue::lay_out(
       {{.name = "l", .parameters = {frozen, trained, frozen}}, {.name = "m", .parameters = {frozen}}}, 2, true);
-  ASSERT_EQ(catalogue.uses_of(0).size(), 2U);
-  const UseRecord& use = catalogue.uses()[catalogue.uses_of(0)[0]];
+  ASSERT_EQ(catalogue.uses_of(CatalogueLayer(0)).size(), 2U);
+  const UseRecord& use = catalogue.uses()[catalogue.uses_of(CatalogueLayer(0))[0]];
   const WeightGroupRecord& group = catalogue.weight_groups()[use.group];
   EXPECT_EQ(group.is_trained, 0U);
   EXPECT_EQ(group.num_copies, 1U);
@@ -155,8 +156,8 @@ TEST(Catalogue, KeepsFrozenParametersApartInOneWorkingCopyAndNothingElse) {
   for (const std::uint64_t offset : {group.master_offset, group.moment1_offset, use.gradient_offset, use.sum_offset}) {
     EXPECT_EQ(offset, kNoOffset);
   }
-  EXPECT_TRUE(catalogue.is_trained(0));
-  EXPECT_FALSE(catalogue.is_trained(1));
+  EXPECT_TRUE(catalogue.is_trained(CatalogueLayer(0)));
+  EXPECT_FALSE(catalogue.is_trained(CatalogueLayer(1)));
   EXPECT_EQ(catalogue.parameter_bytes(), 2 * 4096U * 2 + 3 * 4096U * 2);
   EXPECT_EQ(catalogue.gradient_bytes(), 4096U * 2);
   EXPECT_EQ(catalogue.state_bytes(), 4096U * 4 * 4);
@@ -168,13 +169,14 @@ TEST(Catalogue, NumbersTheLayersOfAllPipelinesThrough) {
   const Catalogue catalogue = Catalogue::from_bytes(Catalogue::lay_out({first, second}).to_bytes());
   ASSERT_EQ(catalogue.pipelines().size(), 2U);
   EXPECT_STREQ(catalogue.pipelines()[1].name.data(), "student");
-  EXPECT_EQ(catalogue.pipelines()[1].first_layer, 4U);
-  EXPECT_EQ(catalogue.pipelines()[1].first_group, 3U);
+  EXPECT_EQ(catalogue.pipelines()[1].first_layer, CatalogueLayer(4));
+  EXPECT_EQ(catalogue.pipelines()[1].first_group, GroupId(3));
   EXPECT_EQ(catalogue.num_layers(), 8);
-  EXPECT_EQ(catalogue.layer(5).pipeline, 1U);
+  EXPECT_EQ(catalogue.layers()[CatalogueLayer(5)].pipeline, 1U);
   for (const WeightGroupRecord& group : catalogue.weight_groups()) EXPECT_EQ(group.num_copies, group.pipeline + 1);
   // A tied group belongs to its pipeline.
-  EXPECT_NE(catalogue.uses()[catalogue.uses_of(0)[0]].group, catalogue.uses()[catalogue.uses_of(4)[0]].group);
+  EXPECT_NE(catalogue.uses()[catalogue.uses_of(CatalogueLayer(0))[0]].group,
+            catalogue.uses()[catalogue.uses_of(CatalogueLayer(4))[0]].group);
   EXPECT_EQ(catalogue.num_parameters(), 2 * (101U * 12U + 12U * 13U + 7U + 12U));
 }
 
@@ -231,9 +233,9 @@ TEST(Catalogue, IsTheSameAfterATripThroughBytes) {
   EXPECT_EQ(copy.to_bytes(), bytes);
   EXPECT_EQ(copy.num_layers(), catalogue.num_layers());
   EXPECT_EQ(copy.parameter_bytes(), catalogue.parameter_bytes());
-  EXPECT_EQ(copy.uses_of(3), catalogue.uses_of(3));
-  EXPECT_STREQ(copy.layer(3).name.data(), "head");
-  EXPECT_EQ(copy.layer(3).arguments_hash, 4U);
+  EXPECT_EQ(copy.uses_of(CatalogueLayer(3)), catalogue.uses_of(CatalogueLayer(3)));
+  EXPECT_STREQ(copy.layers()[CatalogueLayer(3)].name.data(), "head");
+  EXPECT_EQ(copy.layers()[CatalogueLayer(3)].arguments_hash, 4U);
   EXPECT_EQ(copy.num_parameters(), catalogue.num_parameters());
 }
 

@@ -50,7 +50,7 @@ TEST(RoundTable, HasTheDocumentedOffsetsAndSizes) {
   EXPECT_EQ(offset(&t.table.source(BlockKind::kActivation, 0)), sources);
   EXPECT_EQ(offset(&t.table.origin(BlockKind::kActivation, 0)), sources + 16 * num_rows);
   EXPECT_EQ(offset(&t.table.loss(0)), sources + 40 * num_rows);
-  EXPECT_EQ(offset(&t.table.square_sum(0)), sources + 40 * num_rows + 64 * 3);
+  EXPECT_EQ(offset(&t.table.square_sum(UseId(0))), sources + 40 * num_rows + 64 * 3);
   EXPECT_EQ(offset(&t.table.layer_time(0)), sources + 40 * num_rows + 64 * 3 + 8 * 7);
   EXPECT_EQ(offset(&t.table.layer_memory(1)), sources + 40 * num_rows + 64 * 3 + 8 * 7 + 24 * 5 + 48);
   EXPECT_EQ(RoundTable::bytes(t.table.shape()), sources + 40 * num_rows + 64 * 3 + 8 * 7 + 24 * 5 + 48 * 5);
@@ -68,9 +68,9 @@ TEST(RoundTable, HasItsChecksumsBehindAllElseAndNoBytesForThemIfItIsNotChecked) 
   };
   const std::uint64_t checksums = RoundTable::bytes(plain);
   EXPECT_EQ(offset(&t.table.checksum(BlockKind::kActivation, 0, 0)), checksums);
-  EXPECT_EQ(offset(&t.table.gradient_checksum(0)), checksums + 8 * num_rows * 3);
-  EXPECT_EQ(offset(&t.table.weights_seen(0, false)), checksums + 8 * num_rows * 3 + 8 * 7);
-  EXPECT_EQ(offset(&t.table.weights_seen(3, true)), checksums + 8 * num_rows * 3 + 8 * 7 + 16 * 7);
+  EXPECT_EQ(offset(&t.table.gradient_checksum(UseId(0))), checksums + 8 * num_rows * 3);
+  EXPECT_EQ(offset(&t.table.weights_seen(UseId(0), false)), checksums + 8 * num_rows * 3 + 8 * 7);
+  EXPECT_EQ(offset(&t.table.weights_seen(UseId(3), true)), checksums + 8 * num_rows * 3 + 8 * 7 + 16 * 7);
   EXPECT_EQ(RoundTable::bytes(shape), checksums + 8 * num_rows * 3 + 8 * 7 + 2 * 16 * 7);
 }
 
@@ -91,7 +91,7 @@ TEST(RoundTable, HasAPlaceOfItsOwnForEachFact) {
     add(&t.table.origin(kind, index));
   }
   for (int m = 0; m < 4; ++m) add(&t.table.loss(m));
-  for (std::uint32_t use = 0; use < 2; ++use) {
+  for (const UseId use : {UseId(0), UseId(1)}) {
     add(&t.table.square_sum(use));
     add(&t.table.gradient_checksum(use));
     add(&t.table.weights_seen(use, false));

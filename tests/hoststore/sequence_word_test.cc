@@ -110,17 +110,17 @@ TEST(SequenceWord, PrefersItsFactToItsStopSoThatWhatIsThereIsNotLost) {
 
 TEST(Epoch, OrdersAllNumbersOfALaterOneBehindThoseOfAnEarlierOne) {
   const std::uint64_t largest = (std::uint64_t{1} << kEpochShift) - 1;
-  EXPECT_LT(in_epoch(1, largest), in_epoch(2, 0));
-  EXPECT_EQ(epoch_of(in_epoch(65535, largest)), 65535U);
-  EXPECT_EQ(number_of(in_epoch(65535, largest)), largest);
-  EXPECT_EQ(in_epoch(0, 12), 12U);
+  EXPECT_LT(in_epoch(Epoch(1), largest), in_epoch(Epoch(2), 0));
+  EXPECT_EQ(epoch_of(in_epoch(Epoch(65535), largest)), Epoch(65535));
+  EXPECT_EQ(number_of(in_epoch(Epoch(65535), largest)), largest);
+  EXPECT_EQ(in_epoch(Epoch(0), 12), 12U);
 }
 
 TEST(SequenceWord, WakesAWaiterAcrossEpochsWhoseLowHalvesAreEqual) {
   SequenceWord word{};
-  word.publish(in_epoch(1, 5));
-  std::thread waiter([&] { EXPECT_EQ(word.wait_at_least(in_epoch(2, 5), kLong), WaitResult::kReached); });
-  word.publish(in_epoch(2, 5));  // the half that the futex compares does not change
+  word.publish(in_epoch(Epoch(1), 5));
+  std::thread waiter([&] { EXPECT_EQ(word.wait_at_least(in_epoch(Epoch(2), 5), kLong), WaitResult::kReached); });
+  word.publish(in_epoch(Epoch(2), 5));  // the half that the futex compares does not change
   waiter.join();
 }
 

@@ -85,9 +85,9 @@ TEST(Store, IsTheSameInTheProcessThatAttachesToIt) {
   EXPECT_EQ(view->num_workers(), 3);
   EXPECT_EQ(view->header().run_id, store->header().run_id);
   EXPECT_EQ(view->catalogue().to_bytes(), store->catalogue().to_bytes());
-  store->published(1).publish(5);
-  EXPECT_EQ(view->published(1).observe(), 5U);
-  EXPECT_EQ(view->published(0).observe(), 0U);
+  store->published(GroupId(1)).publish(5);
+  EXPECT_EQ(view->published(GroupId(1)).observe(), 5U);
+  EXPECT_EQ(view->published(GroupId(0)).observe(), 0U);
   view->worker_words(2).events.publish(9);
   EXPECT_EQ(store->worker_words(2).events.observe(), 9U);
   *store->parameters(0) = std::byte{3};
@@ -114,8 +114,8 @@ TEST(Store, HasAPlaceOfItsOwnForEachFact) {
     ++num;
   };
   add(&store->epoch());
-  for (std::uint32_t i = 0; i < 2; ++i) add(&store->published(i));
-  for (std::uint32_t i = 0; i < 2; ++i) add(&store->gradient_released(i));
+  for (std::uint32_t i = 0; i < 2; ++i) add(&store->published(GroupId(i)));
+  for (std::uint32_t i = 0; i < 2; ++i) add(&store->gradient_released(UseId(i)));
   for (int worker = 0; worker < 3; ++worker) {
     add(&store->worker_words(worker));
     add(&store->failure(worker));

@@ -97,7 +97,7 @@ TEST(LayerCosts, BytesAreTheStores) {
       for (int layer = 0; layer < catalogue.num_layers(); ++layer) {
         const LayerCost& cost = costs[layer];
         std::uint64_t uploaded = 0;
-        for (const std::uint32_t use : catalogue.uses_of(layer)) {
+        for (const UseId use : catalogue.uses_of(CatalogueLayer(layer))) {
           uploaded += catalogue.weight_groups()[catalogue.uses()[use].group].device_bytes();
         }
         EXPECT_EQ(cost.weight_bytes, uploaded) << name << " layer " << layer;

@@ -89,9 +89,9 @@ TEST(Description, TheFirstLayerThatDiffersBetweenProcessesIsNamed) {
               testing::HasSubstr("layer 1 is B in the coordinator and C in this worker"));
   EXPECT_THAT(difference(Model{plain("A", "w", 5), plain("B", "w", 4)}),
               testing::HasSubstr("layer 0 (A) was given other arguments"));
-  EXPECT_THAT(
-      error_of([&] { compare_parameters(PlainLayer("w", 5).parameters(), catalogue, 0); }, ExitCode::kUserError),
-      testing::HasSubstr("w [4, 2] in the coordinator and w [5, 2] in this worker"));
+  EXPECT_THAT(error_of([&] { compare_parameters(PlainLayer("w", 5).parameters(), catalogue, CatalogueLayer(0)); },
+                       ExitCode::kUserError),
+              testing::HasSubstr("w [4, 2] in the coordinator and w [5, 2] in this worker"));
 }
 
 }  // namespace

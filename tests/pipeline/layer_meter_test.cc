@@ -112,7 +112,7 @@ struct TwoLayers {
   TwoLayers() {
     const ParameterRequest weight{.name = "w", .dtype = DType::kFloat32, .shape = {kElements}, .is_trained = true};
     catalogue = Catalogue::lay_out(std::vector<LayerRequest>(2, {.name = "sine", .parameters = {weight}}), 1, false);
-    for (std::uint32_t use = 0; use < 2; ++use) {
+    for (const UseId use : {UseId(0), UseId(1)}) {
       uses.push_back({.use = use, .weights = reinterpret_cast<const std::byte*>(values.const_data_ptr<float>())});
     }
     command.end_layer = 2;

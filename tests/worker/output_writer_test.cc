@@ -40,7 +40,7 @@ class OutputWriterTest : public testing::Test {
 };
 
 TEST_F(OutputWriterTest, WritesABlockThatOthersFindByItsEvent) {
-  command_.slot = in_epoch(0, 9);
+  command_.slot = in_epoch(Epoch(0), 9);
   command_.first_event = 20;
   writer_.write(command_, 1, output(1, {5, 6, 7}));
   wait_for_event(22);
@@ -56,9 +56,9 @@ TEST_F(OutputWriterTest, WritesABlockThatOthersFindByItsEvent) {
 }
 
 TEST_F(OutputWriterTest, PublishesTheEventOfAMicrobatchWithoutOutput) {
-  command_.slot = in_epoch(3, 9);
+  command_.slot = in_epoch(Epoch(3), 9);
   writer_.write(command_, 0, {});
-  wait_for_event(in_epoch(3, 1));
+  wait_for_event(in_epoch(Epoch(3), 1));
 }
 
 TEST_F(OutputWriterTest, HasRoomForTheOutputsOfTwoMicrobatchesUntilTheyAreCopied) {
@@ -81,7 +81,7 @@ TEST_F(OutputWriterTest, UsesAgainWhatTheCoordinatorFreed) {
   for (int turn = 0; turn < 200; ++turn) {
     writer_.write(command_, 0, output(1, std::vector<float>(30'000, 1)));
     device_.stream(StreamKind::kDownload).drain();
-    ASSERT_TRUE(frees.try_push({.epoch = 0, .offset = place(1, 0).offset}));
+    ASSERT_TRUE(frees.try_push({.epoch = Epoch(0), .offset = place(1, 0).offset}));
   }
   EXPECT_EQ(store_->arena(0).segment().bytes(), std::uint64_t{1} << 20);
 }
@@ -89,7 +89,7 @@ TEST_F(OutputWriterTest, UsesAgainWhatTheCoordinatorFreed) {
 TEST_F(OutputWriterTest, TakesNothingForFreeThatAnotherEpochFreed) {
   writer_.write(command_, 0, output(1, {1}));
   const std::uint64_t offset = place(1, 0).offset;
-  ASSERT_TRUE(store_->free_writer(0).try_push({.epoch = 7, .offset = offset}));
+  ASSERT_TRUE(store_->free_writer(0).try_push({.epoch = Epoch(7), .offset = offset}));
   writer_.write(command_, 0, output(1, {2}));
   EXPECT_NE(place(1, 0).offset, offset);
 }

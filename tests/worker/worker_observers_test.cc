@@ -67,7 +67,7 @@ TEST_F(WorkerObserversTest, DoNothingWhereNothingIsSwitchedOn) {
   WorkerObservers observers(*store_, 0, device_, std::nullopt, nullptr, &no_ranges, {});
   const auto task = observers.task(command_);
   observers.copy_begun(StreamKind::kDownload);
-  observers.gradient_enqueued(command_, 0);
+  observers.gradient_enqueued(command_, UseId(0));
   observers.waits(WorkerThread::kStageRunner).publish({.kind = WaitKind::kNextTask});
   EXPECT_FALSE(observers.waits(WorkerThread::kStageRunner).observe().has_value());
 }

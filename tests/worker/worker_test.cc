@@ -38,8 +38,8 @@ TEST(Worker, DoesItsTasksAndSaysSo) {
   EXPECT_EQ(worker.store->worker_words(0).events.observe(), 4U);
   EXPECT_EQ(worker.table.loss(1).num, 1U);
   EXPECT_EQ(worker.table.loss(1).values[0], 1.0);
-  EXPECT_EQ(*worker.store->gradients(worker.store->catalogue().uses()[1].gradient_offset), std::byte{1});
-  EXPECT_EQ(*worker.store->gradients(worker.store->catalogue().uses()[0].gradient_offset), std::byte{0});
+  EXPECT_EQ(*worker.store->gradients(worker.store->catalogue().uses()[UseId(1)].gradient_offset), std::byte{1});
+  EXPECT_EQ(*worker.store->gradients(worker.store->catalogue().uses()[UseId(0)].gradient_offset), std::byte{0});
   worker.finish();
   EXPECT_GE(worker.store->worker_words(0).heartbeat.observe(), 4U);
   EXPECT_EQ(worker.store->worker_words(0).acknowledged.observe(), 1U);
@@ -70,7 +70,7 @@ TEST(Worker, ClearsItsAccumulatorsWhileWeightsAreMissing) {
   command.version = 1;
   worker.push(command);
   EXPECT_EQ(worker.executor.cleared.wait_at_least(1, test::kLong), WaitResult::kReached);
-  worker.store->published(1).publish(1);
+  worker.store->published(GroupId(1)).publish(1);
   EXPECT_EQ(next_completion(*worker.store).outcome, TaskOutcome::kDone);
   worker.finish();
 }
@@ -90,7 +90,7 @@ TEST(Worker, HasMemoryPreparedOnceAndClearsWhatIsNotZeroYet) {
     command.first_event += 2;
   }
   worker.finish();
-  const WeightGroupRecord& group = worker.store->catalogue().weight_groups()[1];
+  const WeightGroupRecord& group = worker.store->catalogue().weight_groups()[GroupId(1)];
   using Prepared = std::vector<std::pair<std::uint64_t, MemoryUse>>;
   EXPECT_EQ(worker.device.prepared, (Prepared{{group.device_bytes(), MemoryUse::kGradients},
                                               {group.accumulator_bytes(), MemoryUse::kAccumulators}}))
@@ -175,11 +175,11 @@ TEST(Worker, TellsTheBoardWhatEachThreadWaitsForAndForgetsItWhenItIsThere) {
   EXPECT_EQ(worker.board.entry(1).task().slot, 1);
   EXPECT_EQ(worker.board.entry(1).task().num_microbatches, 2);
 
-  worker.store->published(1).publish(3);
+  worker.store->published(GroupId(1)).publish(3);
   EXPECT_EQ(next_wait(worker, WorkerThread::kStageRunner, WaitKind::kOwnInputs).numbers[0], 0);
   worker.store->worker_words(1).events.publish(8);
   EXPECT_EQ(next_wait(worker, WorkerThread::kGradientDownloader, WaitKind::kGradientReleased).numbers[0], 1);
-  worker.store->gradient_released(1).publish(1);
+  worker.store->gradient_released(UseId(1)).publish(1);
   EXPECT_EQ(next_completion(*worker.store).outcome, TaskOutcome::kDone);
   for (const WorkerThread thread : {WorkerThread::kWeightUploader, WorkerThread::kInputUploader,
                                     WorkerThread::kStageRunner, WorkerThread::kGradientDownloader}) {

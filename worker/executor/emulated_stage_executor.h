@@ -71,7 +71,7 @@ class EmulatedStageExecutor : public StageExecutor {
 
  private:
   [[nodiscard]] const EmulatedLayer& layer(const Command& command, int number) const {
-    return layers_[static_cast<int>(command.layer_base) + number];
+    return layers_[command.catalogue_layer(number).value()];
   }
   // Both return the later one of `needs` and the last copy of a block or of several blocks.
   [[nodiscard]] CopyTimes with_block(const CopyTimes& needs, const InputBlock& block);

@@ -28,7 +28,7 @@ namespace rp {
 
 // The device memory of one use of a weight group in a stage.
 struct UseMemory {
-  std::uint32_t use = 0;
+  UseId use{};
   const std::byte* weights = nullptr;  // the group's working copy
   float* accumulator = nullptr;        // fp32 sum over the microbatches; null in forward stages and for frozen groups
   std::byte* gradient = nullptr;       // the rounded gradient, which is downloaded; null where accumulator is

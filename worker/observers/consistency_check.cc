@@ -87,7 +87,7 @@ std::string ConsistencyCheck::place_text(const Command& command) const {
 }
 
 void ConsistencyCheck::command_taken(const Command& command) {
-  const std::uint64_t epoch = store_.epoch().observe();
+  const Epoch epoch = store_.current_epoch();
   if (epoch != kEndEpoch && epoch_of(command.slot) != epoch) {
     throw violation_of(ProtocolRule::kEpoch, cat(place_text(command), ": a command came in epoch ", epoch));
   }
@@ -98,8 +98,8 @@ void ConsistencyCheck::command_taken(const Command& command) {
   next_slot_ = command.slot + 1;
 }
 
-void ConsistencyCheck::weights_published(const Command& command, std::uint32_t use, std::uint64_t version) {
-  const std::uint32_t group = store_.catalogue().uses()[use].group;
+void ConsistencyCheck::weights_published(const Command& command, UseId use, std::uint64_t version) {
+  const GroupId group = store_.catalogue().uses()[use].group;
   const std::uint64_t copy = version % store_.catalogue().weight_groups()[group].num_copies;
   const WeightStamp::Contents stamp = store_.stamp(group, copy).observe();
   if (has_version(stamp, version)) return;
@@ -109,16 +109,15 @@ void ConsistencyCheck::weights_published(const Command& command, std::uint32_t u
                          copy, " holds ", stamp_text(stamp)));
 }
 
-void ConsistencyCheck::weights_enqueued(const Command& command, std::uint32_t use, std::uint64_t version,
+void ConsistencyCheck::weights_enqueued(const Command& command, UseId use, std::uint64_t version,
                                         const std::byte* memory) {
   const std::uint64_t bytes = store_.catalogue().weight_groups()[store_.catalogue().uses()[use].group].bytes();
   read_back(device_.stream(StreamKind::kUploadParameters), weights_piece_, {}, {memory, bytes},
             [this, command, use, version](std::uint64_t found) { compare_weights(command, use, version, found); });
 }
 
-void ConsistencyCheck::compare_weights(const Command& command, std::uint32_t use, std::uint64_t version,
-                                       std::uint64_t found) {
-  const std::uint32_t group = store_.catalogue().uses()[use].group;
+void ConsistencyCheck::compare_weights(const Command& command, UseId use, std::uint64_t version, std::uint64_t found) {
+  const GroupId group = store_.catalogue().uses()[use].group;
   const std::uint64_t copy = version % store_.catalogue().weight_groups()[group].num_copies;
   const WeightStamp::Contents stamp = store_.stamp(group, copy).observe();
   if (!has_version(stamp, version)) {
@@ -222,7 +221,7 @@ void ConsistencyCheck::output_enqueued(const Command& command, BlockRow row, int
       store_.round_table(command).checksum(row.kind, row.index, is_once_a_task(row.kind) ? 0 : microbatch));
 }
 
-void ConsistencyCheck::gradient_enqueued(const Command& command, std::uint32_t use) {
+void ConsistencyCheck::gradient_enqueued(const Command& command, UseId use) {
   enqueue_checksum(device_.stream(StreamKind::kDownloadGradients), store_.gradient(use),
                    store_.round_table(command).gradient_checksum(use));
 }

@@ -43,17 +43,15 @@ class WorkerObserver {
   // A command was taken from the ring.
   virtual void command_taken(const Command& command) { (void)command; }
   // The weights of a use have this version in the store, and are about to be uploaded.
-  virtual void weights_published(const Command& command, std::uint32_t use, std::uint64_t version) {
+  virtual void weights_published(const Command& command, UseId use, std::uint64_t version) {
     (void)command, (void)use, (void)version;
   }
   // The upload of some of their bytes is enqueued.
-  virtual void weights_piece_enqueued(const Command& command, std::uint32_t use, std::uint64_t version,
-                                      std::uint64_t bytes) {
+  virtual void weights_piece_enqueued(const Command& command, UseId use, std::uint64_t version, std::uint64_t bytes) {
     (void)command, (void)use, (void)version, (void)bytes;
   }
   // The upload of all of them, to `memory`, is enqueued.
-  virtual void weights_enqueued(const Command& command, std::uint32_t use, std::uint64_t version,
-                                const std::byte* memory) {
+  virtual void weights_enqueued(const Command& command, UseId use, std::uint64_t version, const std::byte* memory) {
     (void)command, (void)use, (void)version, (void)memory;
   }
 
@@ -88,11 +86,11 @@ class WorkerObserver {
   // Gradient downloader.
 
   // The download of some bytes of a use's gradient is enqueued.
-  virtual void gradient_piece_enqueued(const Command& command, std::uint32_t use, std::uint64_t bytes) {
+  virtual void gradient_piece_enqueued(const Command& command, UseId use, std::uint64_t bytes) {
     (void)command, (void)use, (void)bytes;
   }
   // The download of all of them is enqueued.
-  virtual void gradient_enqueued(const Command& command, std::uint32_t use) { (void)command, (void)use; }
+  virtual void gradient_enqueued(const Command& command, UseId use) { (void)command, (void)use; }
   // The gradient download stream has done everything for a task that computed these microbatches, of
   // which there is at least one.
   virtual void task_done(const Command& command, std::span<const MicrobatchTime> times) { (void)command, (void)times; }

@@ -33,15 +33,13 @@ class WorkerObservers final : public WorkerObserver {
 
   void copy_begun(StreamKind stream) override { notify(&WorkerObserver::copy_begun, stream); }
   void command_taken(const Command& command) override { notify(&WorkerObserver::command_taken, command); }
-  void weights_published(const Command& command, std::uint32_t use, std::uint64_t version) override {
+  void weights_published(const Command& command, UseId use, std::uint64_t version) override {
     notify(&WorkerObserver::weights_published, command, use, version);
   }
-  void weights_piece_enqueued(const Command& command, std::uint32_t use, std::uint64_t version,
-                              std::uint64_t bytes) override {
+  void weights_piece_enqueued(const Command& command, UseId use, std::uint64_t version, std::uint64_t bytes) override {
     notify(&WorkerObserver::weights_piece_enqueued, command, use, version, bytes);
   }
-  void weights_enqueued(const Command& command, std::uint32_t use, std::uint64_t version,
-                        const std::byte* memory) override {
+  void weights_enqueued(const Command& command, UseId use, std::uint64_t version, const std::byte* memory) override {
     notify(&WorkerObserver::weights_enqueued, command, use, version, memory);
   }
   void input_published(const Command& command, const TaskInput& input) override {
@@ -65,10 +63,10 @@ class WorkerObservers final : public WorkerObserver {
                        std::span<const std::byte> block) override {
     notify(&WorkerObserver::output_enqueued, command, row, microbatch, block);
   }
-  void gradient_piece_enqueued(const Command& command, std::uint32_t use, std::uint64_t bytes) override {
+  void gradient_piece_enqueued(const Command& command, UseId use, std::uint64_t bytes) override {
     notify(&WorkerObserver::gradient_piece_enqueued, command, use, bytes);
   }
-  void gradient_enqueued(const Command& command, std::uint32_t use) override {
+  void gradient_enqueued(const Command& command, UseId use) override {
     notify(&WorkerObserver::gradient_enqueued, command, use);
   }
   void task_done(const Command& command, std::span<const MicrobatchTime> times) override {

@@ -13,16 +13,16 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   return rp::fuzz::expect_answer([&] {
     const rp::Catalogue catalogue = rp::Catalogue::from_bytes(bytes);
     (void)catalogue.num_parameters();
-    for (int layer = 0; layer < catalogue.num_layers(); ++layer) {
+    for (const rp::CatalogueLayer layer : catalogue.layers().indices()) {
       (void)catalogue.is_trained(layer);
       for (const rp::TensorRecord& tensor : catalogue.tensors_of(layer)) (void)std::string(tensor.name.data());
-      (void)std::string(catalogue.layer(layer).name.data());
+      (void)std::string(catalogue.layers()[layer].name.data());
     }
     for (std::size_t i = 0; i < catalogue.pipelines().size(); ++i) {
       const int pipeline = static_cast<int>(i);
       (void)std::string(catalogue.pipelines()[i].name.data());
       (void)catalogue.first_trained_layer(pipeline);
-      for (const std::uint32_t group : catalogue.trained_groups(pipeline)) (void)catalogue.uses_of_group(group).size();
+      for (const rp::GroupId group : catalogue.trained_groups(pipeline)) (void)catalogue.uses_of_group(group).size();
     }
   });
 }

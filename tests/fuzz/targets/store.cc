@@ -40,14 +40,14 @@ void touch(const std::byte* data, std::uint64_t bytes) {
 
 void use(rp::Store& store) {
   const rp::Catalogue& catalogue = store.catalogue();
-  for (std::uint32_t group = 0; group < catalogue.weight_groups().size(); ++group) {
+  for (const rp::GroupId group : catalogue.weight_groups().indices()) {
     const rp::WeightGroupRecord& record = catalogue.weight_groups()[group];
     for (std::uint32_t copy = 0; copy < record.num_copies; ++copy) {
       touch(std::as_const(store).parameters(record.parameter_offset[copy]), record.bytes());
     }
     sink = static_cast<std::byte>(store.published(group).observe());
   }
-  for (std::uint32_t use = 0; use < catalogue.uses().size(); ++use) {
+  for (const rp::UseId use : catalogue.uses().indices()) {
     if (catalogue.weight_groups()[catalogue.uses()[use].group].is_trained == 0) continue;
     touch(store.gradient(use).data(), store.gradient(use).size());
     sink = static_cast<std::byte>(store.gradient_released(use).observe());
