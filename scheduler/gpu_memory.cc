@@ -61,9 +61,9 @@ class StageMemories {
  public:
   StageMemories(const Costs& costs, RecomputeGrain recompute) : costs_(costs), recompute_(recompute) {}
 
-  [[nodiscard]] GpuMemory of(LayerRange layers, Phase kind) const {
-    const bool has_backward = kind != Phase::kForward;
-    const bool by_layer = kind == Phase::kBackward && recompute_ == RecomputeGrain::kLayer;
+  [[nodiscard]] GpuMemory of(LayerRange layers, Phase phase) const {
+    const bool has_backward = phase != Phase::kForward;
+    const bool by_layer = phase == Phase::kBackward && recompute_ == RecomputeGrain::kLayer;
     const LayerCost& first = costs_[layers.first];
     const LayerCost& last = costs_[layers.end - 1];
     GpuMemory memory;
@@ -76,7 +76,7 @@ class StageMemories {
       memory.gradients = kGradientBuffers * gradients_.of(layers);
       memory.saved = by_layer ? largest_saved_.of(layers) : saved_.of(layers);
     }
-    if (kind == Phase::kBackward) memory.inputs += kInputPlaces * last.output_bytes;
+    if (phase == Phase::kBackward) memory.inputs += kInputPlaces * last.output_bytes;
     const std::uint64_t activations = recompute_ == RecomputeGrain::kLayer ? outputs_.of(layers) : last.output_bytes;
     memory.outputs = kOutputPlaces * (has_backward ? first.input_bytes : activations);
     return memory;
@@ -143,7 +143,7 @@ class LimitSearch {
   }
 
  private:
-  [[nodiscard]] GpuMemory stage(int first, int end, Phase kind) const { return stages_.of({first, end}, kind); }
+  [[nodiscard]] GpuMemory stage(int first, int end, Phase phase) const { return stages_.of({first, end}, phase); }
 
   // Returns what any plan needs at most whose stages have no more than these lengths.
   [[nodiscard]] GpuMemory budget_of(const Lengths& lengths) const {
@@ -164,11 +164,11 @@ class LimitSearch {
 
   // Returns the largest end of a stage within the budget, by the stage's first layer. The last
   // entry (of the head, or after the last layer) has no meaning.
-  [[nodiscard]] std::vector<int> ends(Phase kind, const GpuMemory& budget) const {
+  [[nodiscard]] std::vector<int> ends(Phase phase, const GpuMemory& budget) const {
     std::vector<int> result;
     for (int first = 0; first < num_body_layers_; ++first) {
       int end = first + 1;
-      while (end < num_body_layers_ && within(stage(first, end + 1, kind), budget)) ++end;
+      while (end < num_body_layers_ && within(stage(first, end + 1, phase), budget)) ++end;
       result.push_back(end);
     }
     result.push_back(num_body_layers_ + 1);
@@ -227,10 +227,10 @@ std::string memory_text(const GpuMemory& memory) {
              ", workspace ", bytes_text(memory.workspace));
 }
 
-GpuMemory stage_memory(const Costs& costs, LayerRange layers, Phase kind, RecomputeGrain recompute) {
+GpuMemory stage_memory(const Costs& costs, LayerRange layers, Phase phase, RecomputeGrain recompute) {
   GpuMemory memory;
-  const bool has_backward = kind != Phase::kForward;
-  const bool by_layer = kind == Phase::kBackward && recompute == RecomputeGrain::kLayer;
+  const bool has_backward = phase != Phase::kForward;
+  const bool by_layer = phase == Phase::kBackward && recompute == RecomputeGrain::kLayer;
   std::uint64_t saved_boundaries = 0;
   for (int i = layers.first; i < layers.end; ++i) {
     const LayerCost& cost = costs[i];
@@ -247,7 +247,7 @@ GpuMemory stage_memory(const Costs& costs, LayerRange layers, Phase kind, Recomp
   const LayerCost& first = costs[layers.first];
   const LayerCost& last = costs[layers.end - 1];
   if (!by_layer) memory.inputs += kInputPlaces * first.input_bytes;
-  if (kind == Phase::kBackward) memory.inputs += kInputPlaces * last.output_bytes;  // the incoming gradient
+  if (phase == Phase::kBackward) memory.inputs += kInputPlaces * last.output_bytes;  // the incoming gradient
   // The outputs of a microbatch. Backward and fused stages: the gradient of the input. Forward
   // stages: the activation at the end, or with recompute by layer the activations of all layers.
   const std::uint64_t activations = recompute == RecomputeGrain::kLayer ? saved_boundaries : last.output_bytes;

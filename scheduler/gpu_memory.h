@@ -42,7 +42,7 @@ struct GpuMemory {
 [[nodiscard]] std::string memory_text(const GpuMemory& memory);
 
 // Returns what one stage needs while another one of its size is prefetched.
-[[nodiscard]] GpuMemory stage_memory(const std::vector<LayerCost>& costs, LayerRange layers, Phase kind,
+[[nodiscard]] GpuMemory stage_memory(const std::vector<LayerCost>& costs, LayerRange layers, Phase phase,
                                      RecomputeGrain recompute);
 
 // Returns what all stages of a plan of any kind need on one worker. `costs`: by layer, including

@@ -104,8 +104,8 @@ TEST(PlanCommand, MemoryOverTimeIsWithinWhatThePlanReserves) {
       // At least what each stage needs while it computes, without the next stage's weights and the
       // previous stage's gradients.
       const std::vector<LayerCost> costs = costs_of(setup, 2);
-      const auto expect_room = [&](LayerRange layers, Phase kind) {
-        const GpuMemory stage = stage_memory(costs, layers, kind, RecomputeGrain::kStage);
+      const auto expect_room = [&](LayerRange layers, Phase phase) {
+        const GpuMemory stage = stage_memory(costs, layers, phase, RecomputeGrain::kStage);
         EXPECT_GE(peak, stage.weights / 2 + stage.accumulators + stage.inputs / 2 + stage.saved) << layers.first;
       };
       expect_room({prediction.plan.fused_start, prediction.num_layers}, Phase::kFused);

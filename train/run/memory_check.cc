@@ -26,8 +26,8 @@ double sequences_of_microbatch(const TrainSettings& s) {
 // workspace together are largest.)
 std::uint64_t saved_bytes(const std::vector<LayerCost>& costs, const Plan& plan, RecomputeGrain recompute) {
   std::uint64_t bytes = 0;
-  const auto add = [&](const LayerRange& layers, Phase kind) {
-    bytes = std::max(bytes, stage_memory(costs, layers, kind, recompute).saved);
+  const auto add = [&](const LayerRange& layers, Phase phase) {
+    bytes = std::max(bytes, stage_memory(costs, layers, phase, recompute).saved);
   };
   if (const int num_layers = static_cast<int>(costs.size()); plan.fused_start < num_layers)
     add({plan.fused_start, num_layers}, Phase::kFused);
