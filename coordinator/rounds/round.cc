@@ -25,7 +25,7 @@ bool is_saved(const Round& round, const LayerRange& stage, int boundary) {
 std::vector<Slot> slots_of(const Plan& plan, int num_layers, int first_trained_layer) {
   std::vector<Slot> slots;
   for (const PlanStage& stage : stages_of(plan, num_layers, first_trained_layer)) {
-    slots.push_back({.phase = stage.phase, .layers = stage.layers});
+    slots.push_back({.task = {}, .phase = stage.phase, .layers = stage.layers});
   }
   return slots;
 }

@@ -51,6 +51,6 @@ void read_gemma3(const ConfigSection& file, ModelConfig& config) {
 
 constexpr Family kGemma3TextFamily{.model_type = "gemma3_text", .read = read_gemma3};
 
-constexpr Wrapper kGemma3Wrapper{.model_type = "gemma3", .text_type = "gemma3_text"};
+constexpr Wrapper kGemma3Wrapper{.model_type = "gemma3", .text_type = "gemma3_text", .head_in_memory = {}};
 
 }  // namespace rp

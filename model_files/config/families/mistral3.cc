@@ -3,6 +3,6 @@
 
 namespace rp {
 
-constexpr Wrapper kMistral3Wrapper{.model_type = "mistral3", .text_type = "mistral"};
+constexpr Wrapper kMistral3Wrapper{.model_type = "mistral3", .text_type = "mistral", .head_in_memory = {}};
 
 }  // namespace rp
