@@ -18,7 +18,7 @@ namespace rp {
 
 // One stage of one round at its place in the order of dispatch.
 struct Slot {
-  Lifecycle<kTaskLifecycle> task;
+  Lifecycle<kTaskLifecycle> task{};
   std::uint64_t number = 0;  // without epoch; set when the task is accepted
   Phase phase = Phase::kForward;
   LayerRange layers;
