@@ -34,8 +34,8 @@ struct Counting : torch::nn::Module {
   at::Tensor count, weight;
 };
 
-struct Frozen : torch::nn::Module {
-  Frozen()
+struct WithFrozenWeight : torch::nn::Module {
+  WithFrozenWeight()
       : weight(register_parameter("weight", at::full({4}, 1.5), false)),
         bias(register_parameter("bias", at::ones({4}))) {}
   at::Tensor forward(at::Tensor x) { return x * weight + bias; }
@@ -192,7 +192,7 @@ TEST(ModuleLayer, BuffersChangeOncePerMicrobatchWhateverIsRecomputed) {
 }
 
 TEST(ModuleLayer, FrozenParametersStayAsTheyAreWhateverThePlan) {
-  const Model model{layer<AllFrozen>(), layer<Frozen>(), layer<Noisy>(4)};
+  const Model model{layer<AllFrozen>(), layer<WithFrozenWeight>(), layer<Noisy>(4)};
   const Result expected = train(model, "fused 0-2", 1);
   EXPECT_EQ(expected.masters.size(), 3U) << "bias, and the linear layer's two";
   EXPECT_TRUE(at::equal(expected.workings.at(0), at::full({4}, 0.5)));

@@ -66,15 +66,15 @@ TwoRounds rounds_of(const std::vector<std::vector<std::int64_t>>& lengths) {
           .apart = {{rows_of(ids, 7)}, {rows_of(labels, -100), divisor}}};
 }
 
-struct Trained {
+struct TrainedPacked {
   std::vector<double> losses;
   std::vector<at::Tensor> masters;
 };
 
-Trained train(const TinySettings& settings, const std::vector<reference::Round>& rounds) {
+TrainedPacked train(const TinySettings& settings, const std::vector<reference::Round>& rounds) {
   at::set_num_threads(1);
   TinyRun run(settings);
-  Trained result;
+  TrainedPacked result;
   run.train(rounds, 0, rounds.size(), result.losses);
   for (const ParameterState& parameter : run.pipeline().parameters())
     result.masters.push_back(parameter.master.clone());
@@ -96,7 +96,7 @@ TEST(PackedDocuments, TrainAsTheDocumentsApartDo) {
     // The model is cut into several stages, so the documents travel with the activations.
     const TinySettings settings{
         .dtype = dtype, .options = {.num_microbatches = 3}, .plan = "forward 0-0 1-1 | fused 2-3 | backward 1-1 0-0"};
-    const Trained ours = train(settings, packed), expected = train(settings, apart);
+    const TrainedPacked ours = train(settings, packed), expected = train(settings, apart);
     for (std::size_t i = 0; i < packed.size(); ++i) {
       EXPECT_NEAR(ours.losses[i], expected.losses[i], (dtype == at::kFloat ? 2e-6 : 2e-3) * expected.losses[i]) << i;
     }
@@ -122,8 +122,8 @@ TEST(PackedDocuments, AreSeenByAttention) {
 
 TEST(Fp16, WithLossScalingTrainsAsFp32) {
   const std::vector<reference::Round> rounds(8, tiny_rounds(1)[0]);
-  const Trained expected = train({.options = {.num_microbatches = 3}}, rounds);
-  const Trained ours = train(
+  const TrainedPacked expected = train({.options = {.num_microbatches = 3}}, rounds);
+  const TrainedPacked ours = train(
       {.dtype = at::kHalf, .options = {.num_microbatches = 3, .loss_scaling = LossScaling{.initial_scale = 1024}}},
       rounds);
   EXPECT_LT(ours.losses.back(), ours.losses.front() - 0.05);

@@ -14,8 +14,8 @@ namespace {
 
 using testing::HasSubstr;
 
-struct Program {
-  explicit Program(PipelineOptions options)
+struct PlannedProgram {
+  explicit PlannedProgram(PipelineOptions options)
       : session(0, nullptr),
         pipeline(session,
                  {layer<ResidualBlock>(8), layer<ResidualBlock>(8), layer<ResidualBlock>(8), layer<ResidualBlock>(8)},
@@ -39,7 +39,7 @@ struct Program {
 };
 
 TEST(StepTimes, AreMeasuredAndSimulatedFromTheThirdStepOn) {
-  Program run({.plan = "forward 0-1 | fused 2-3 | backward 1 0"});
+  PlannedProgram run({.plan = "forward 0-1 | fused 2-3 | backward 1 0"});
   (void)run.train();
   (void)run.train();
   EXPECT_EQ(run.pipeline.step_times().num_steps, 0);
@@ -54,7 +54,7 @@ TEST(StepTimes, AreMeasuredAndSimulatedFromTheThirdStepOn) {
 }
 
 TEST(StepTimes, OfRoundsThroughAutogradAreOnlyMeasured) {
-  Program run({});
+  PlannedProgram run({});
   for (int step = 0; step < 4; ++step) {
     run.pipeline.forward(run.x).at(0).sum().backward();
     run.pipeline.step(Sgd{.learning_rate = 0.01});
@@ -66,7 +66,7 @@ TEST(StepTimes, OfRoundsThroughAutogradAreOnlyMeasured) {
 }
 
 TEST(Plans, ByHandDoForTheKindsOfCallsThatTheyHaveStagesFor) {
-  Program run({.plan = "forward 0-1 | fused 2-3 | backward 1 0"});
+  PlannedProgram run({.plan = "forward 0-1 | fused 2-3 | backward 1 0"});
   EXPECT_EQ(run.pipeline.plan_text(), "forward 0-1 | fused 2-3 | backward 1-1 0-0");
   EXPECT_EQ(run.pipeline.plan_text(PlanKind::kTrain), "forward 0-1 2-3 | backward 2-3 1-1 0-0");
   EXPECT_EQ(run.pipeline.plan_text(PlanKind::kInfer), "forward 0-1 2-3");
@@ -98,18 +98,18 @@ TEST(Plans, WithoutALossMayHaveNoFusedStage) {
 }
 
 TEST(Plans, ThatAreAutomaticKeepTheirLimits) {
-  Program run({.plan_limits = {.max_stage_bytes = 600}});  // fits two layers of 288 bytes
+  PlannedProgram run({.plan_limits = {.max_stage_bytes = 600}});  // fits two layers of 288 bytes
   for (int step = 0; step < 3; ++step) (void)run.train();
   for (const PlanKind kind : {PlanKind::kFused, PlanKind::kTrain, PlanKind::kInfer}) {
     const std::string text = run.pipeline.plan_text(kind);
     for (const char* wide : {"0-2", "1-3", "0-3"}) EXPECT_THAT(text, testing::Not(HasSubstr(wide)));
   }
-  EXPECT_THAT(error_of([] { Program run({.plan_limits = {.threshold = 0.5}}); }), HasSubstr("threshold is 0.5"));
-  EXPECT_THAT(error_of([] { Program run({.plan_limits = {.min_stages = -1}}); }), HasSubstr("min_stages is -1"));
+  EXPECT_THAT(error_of([] { PlannedProgram run({.plan_limits = {.threshold = 0.5}}); }), HasSubstr("threshold is 0.5"));
+  EXPECT_THAT(error_of([] { PlannedProgram run({.plan_limits = {.min_stages = -1}}); }), HasSubstr("min_stages is -1"));
 }
 
 TEST(LayerTimes, AreKnownForWhatRan) {
-  Program run({.plan = "forward 0-1 | fused 2-3 | backward 0-1"});
+  PlannedProgram run({.plan = "forward 0-1 | fused 2-3 | backward 0-1"});
   for (const LayerTiming& time : run.pipeline.layer_times()) EXPECT_EQ(time.forward, 0);
   for (int step = 0; step < 3; ++step) (void)run.train();
   const auto times = run.pipeline.layer_times();

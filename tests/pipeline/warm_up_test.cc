@@ -61,16 +61,16 @@ Model noted_model() {
 
 CallContents example() { return {.inputs = {at::ones({3, 4})}, .loss = "sum", .arguments = {at::ones({3, 4})}}; }
 
-struct Result {
+struct WarmResult {
   std::vector<double> losses;
   std::vector<at::Tensor> weights;
   std::vector<at::Tensor> buffers;
   double warm_up_seconds = 0;
 };
 
-Result train(Model model, bool warms_up) {
+WarmResult train(Model model, bool warms_up) {
   calls().clear();
-  Result result;
+  WarmResult result;
   SessionOptions options;
   options.warm_up = warms_up;
   Session session(0, nullptr, options);
@@ -88,7 +88,7 @@ Result train(Model model, bool warms_up) {
   return result;
 }
 
-void expect_same(const Result& a, const Result& b) {
+void expect_same(const WarmResult& a, const WarmResult& b) {
   EXPECT_EQ(a.losses, b.losses);
   ASSERT_EQ(a.weights.size(), b.weights.size());
   for (std::size_t i = 0; i < a.weights.size(); ++i) EXPECT_TRUE(same_bits(a.weights[i], b.weights[i])) << i;
@@ -98,10 +98,10 @@ void expect_same(const Result& a, const Result& b) {
 
 TEST(WarmUp, RunsEachKindOfLayerOnceForwardAndBackwardBeforeAllElse) {
   Model model = noted_model();
-  const Result cold = train(model.set_example(example()), false);
+  const WarmResult cold = train(model.set_example(example()), false);
   const std::vector<std::string> cold_calls = calls();
   EXPECT_EQ(cold.warm_up_seconds, 0);
-  const Result warm = train(model, true);
+  const WarmResult warm = train(model, true);
   EXPECT_GT(warm.warm_up_seconds, 0);
   expect_same(cold, warm);
   // The first layer passes no gradient on, so it is of another kind than the second, whatever its
@@ -114,7 +114,7 @@ TEST(WarmUp, RunsEachKindOfLayerOnceForwardAndBackwardBeforeAllElse) {
 
 TEST(WarmUp, LeavesTheBackwardOfFrozenLayersOut) {
   Model model{layer<Noted>("a", false), layer<Noted>("b", false), layer<Noted>("c"), layer<Noted>("d")};
-  const Result cold = train(model.set_example(example()), false);
+  const WarmResult cold = train(model.set_example(example()), false);
   const std::vector<std::string> cold_calls = calls();
   expect_same(cold, train(model, true));
   std::vector<std::string> expected = {"a",    "b",         "c", "c with graph", "c backward", "d with graph",
@@ -132,7 +132,7 @@ TEST(WarmUp, RunsTheLastLayerLikeTheOthersWhereTheExampleHasNoLoss) {
 }
 
 TEST(WarmUp, DoesNothingWithoutAnExample) {
-  const Result warm = train(noted_model(), true);
+  const WarmResult warm = train(noted_model(), true);
   EXPECT_EQ(warm.warm_up_seconds, 0);
   EXPECT_EQ(std::count(calls().begin(), calls().end(), "loss"), 4) << "two microbatches, two steps";
 }
