@@ -117,7 +117,7 @@ class Coordinator {
 
   // Reports that a piece of a saved state was written. For any thread.
   void publish_written() {
-    if (options_.board) FaultBoardEntry(*options_.board).publish_written();
+    if (options_.board) FaultBoardEntry(*options_.board).publish_advance();
   }
 
   // Ends the workers and drops what is in flight. Nothing may be accepted afterwards. The

@@ -157,8 +157,8 @@ void Supervisor::on_deadline() {
 }
 
 bool Supervisor::writes_state() {
-  const std::uint64_t num_written = run_.board.entry(coordinator().board_index()).num_written();
-  return num_written != std::exchange(num_written_, num_written);
+  const std::uint64_t advances = run_.board.entry(coordinator().board_index()).num_advances();
+  return advances != std::exchange(state_advances_, advances);
 }
 
 // The kernel needs a long time to free hundreds of GiB, longer if they are registered for GPUs. A

@@ -114,7 +114,7 @@ class Supervisor {
   bool has_been_stopped_ = false;          // rp-launch was stopped, since the loop last waited
   bool is_patience_told_ = false;
   bool is_failure_told_ = false;
-  std::uint64_t num_written_ = 0;  // by the coordinator, at the last call of writes_state()
+  std::uint64_t state_advances_ = 0;  // by the coordinator, at the last call of writes_state()
   int num_interrupts_ = 0;
   bool finished_ = false;  // the coordinator announced its normal end
   RunEnd end_;

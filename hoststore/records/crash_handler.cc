@@ -110,14 +110,19 @@ const void* interrupted_instruction(const void* context) {
 #endif
 }
 
-[[noreturn]] void die_by(int signal_number) {
+// Sets the handler of a signal and lets the signal arrive.
+void admit(int signal_number, void (*handler)(int)) {
   struct sigaction action {};
-  action.sa_handler = SIG_DFL;
+  action.sa_handler = handler;
   sigaction(signal_number, &action, nullptr);
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, signal_number);
   pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+}
+
+[[noreturn]] void die_by(int signal_number) {
+  admit(signal_number, SIG_DFL);
   raise(signal_number);
   _exit(128 + signal_number);
 }
@@ -130,13 +135,7 @@ void on_backtrace_timeout(int) {
 }
 
 void arm_backtrace_timeout() {
-  struct sigaction action {};
-  action.sa_handler = on_backtrace_timeout;
-  sigaction(SIGALRM, &action, nullptr);
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, SIGALRM);
-  pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+  admit(SIGALRM, on_backtrace_timeout);
   alarm(kBacktraceSeconds);
 }
 

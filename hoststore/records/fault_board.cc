@@ -25,7 +25,7 @@ constexpr std::uint32_t kBoardVersion = 5;
 
 static_assert(ShmSafe<FaultBoardHeader> && sizeof(FaultBoardHeader) == 32);
 static_assert(ShmSafe<FaultEntryFormat> && sizeof(FaultEntryFormat) <= kFaultEntryBytes);
-static_assert(offsetof(FaultEntryFormat, num_written) == 8);
+static_assert(offsetof(FaultEntryFormat, num_advances) == 8);
 static_assert(offsetof(FaultEntryFormat, phase) == 32);
 static_assert(offsetof(FaultEntryFormat, claimed) == 52);
 static_assert(offsetof(FaultEntryFormat, kind) == 60);
@@ -81,7 +81,7 @@ void FaultBoardEntry::publish_state(ProcessState state) {
   entry_->state.store(static_cast<std::uint32_t>(state), kRelaxed);
 }
 
-void FaultBoardEntry::publish_written() { entry_->num_written.fetch_add(1, kRelaxed); }
+void FaultBoardEntry::publish_advance() { entry_->num_advances.fetch_add(1, kRelaxed); }
 
 void FaultBoardEntry::publish_task(const BoardTask& task) {
   entry_->epoch.store(task.epoch, kRelaxed);
@@ -92,12 +92,14 @@ void FaultBoardEntry::publish_task(const BoardTask& task) {
   entry_->round.store(task.round, kRelaxed);
   entry_->step.store(task.step, kRelaxed);
   entry_->num_microbatches.store(task.num_microbatches, kRelaxed);
-  publish_position(task.layer, task.microbatch);
+  entry_->layer.store(task.layer, kRelaxed);
+  entry_->microbatch.store(task.microbatch, kRelaxed);
 }
 
 void FaultBoardEntry::publish_position(std::int32_t layer, std::int32_t microbatch) {
   entry_->layer.store(layer, kRelaxed);
   entry_->microbatch.store(microbatch, kRelaxed);
+  publish_advance();
 }
 
 void FaultBoardEntry::publish_no_task() { publish_task(BoardTask{}); }
@@ -172,7 +174,7 @@ pid_t FaultBoardEntry::pid() const { return entry_->pid.load(kRelaxed); }
 
 ProcessState FaultBoardEntry::state() const { return static_cast<ProcessState>(entry_->state.load(kRelaxed)); }
 
-std::uint64_t FaultBoardEntry::num_written() const { return entry_->num_written.load(kRelaxed); }
+std::uint64_t FaultBoardEntry::num_advances() const { return entry_->num_advances.load(kRelaxed); }
 
 BoardTask FaultBoardEntry::task() const {
   const std::int32_t phase = entry_->phase.load(kRelaxed);
@@ -220,7 +222,7 @@ void FaultBoardEntry::clear() {
   entry_->ready.store(0, kRelaxed);
   entry_->claimed.store(0, kRelaxed);
   entry_->pid.store(0, kRelaxed);
-  entry_->num_written.store(0, kRelaxed);
+  entry_->num_advances.store(0, kRelaxed);
   publish_state(ProcessState::kNotStarted);
   publish_no_task();
   publish_progress(BoardProgress{});

@@ -58,7 +58,6 @@ struct BoardTask {
   std::int32_t num_microbatches = -1;
 
   [[nodiscard]] const char* phase_text() const { return phase ? phase_name(*phase) : "no"; }
-  bool operator==(const BoardTask&) const = default;
 };
 
 // The progress of the coordinator: how many slots were accepted from its caller, dispatched to
@@ -109,7 +108,7 @@ struct FaultEntryFormat {
   using ShmFormat = void;
   std::atomic<std::int32_t> pid;
   std::atomic<std::uint32_t> state;
-  std::atomic<std::uint64_t> num_written;
+  std::atomic<std::uint64_t> num_advances;
   std::atomic<std::int64_t> epoch;
   std::atomic<std::int64_t> slot;
   std::atomic<std::int32_t> phase;
@@ -153,9 +152,11 @@ class FaultBoardEntry {
   // other access depends on their order.
   void publish_start(pid_t pid);
   void publish_state(ProcessState state);
-  // Counts a piece of a saved state that was written.
-  void publish_written();
+  // Counts an advance that no task shows: a piece of a saved state was written.
+  void publish_advance();
   void publish_task(const BoardTask& task);
+  // Reports that a layer begins, which is an advance. The position alone would not show it: a layer has the same
+  // position in its forward and in its backward.
   void publish_position(std::int32_t layer, std::int32_t microbatch);
   void publish_no_task();
   void publish_progress(const BoardProgress& progress);
@@ -189,8 +190,8 @@ class FaultBoardEntry {
   // For readers.
   [[nodiscard]] pid_t pid() const;
   [[nodiscard]] ProcessState state() const;
-  // Returns how many pieces of saved states were written.
-  [[nodiscard]] std::uint64_t num_written() const;
+  // Returns how many layers were begun, and how many pieces of saved states were written.
+  [[nodiscard]] std::uint64_t num_advances() const;
   // While the process runs, the fields may belong to two successive tasks. They are exact once it
   // is dead.
   [[nodiscard]] BoardTask task() const;

@@ -168,7 +168,7 @@ ProcessSnapshot snapshot_of(const std::string& name, int board_index, pid_t pid,
   ProcessSnapshot snapshot{.name = name, .is_worker = board_index > 0, .pid = pid, .status = status};
   if (!status) snapshot.kernel_state = process_stat(pid).state;
   snapshot.state = entry.state();
-  snapshot.num_written = entry.num_written();
+  snapshot.num_advances = entry.num_advances();
   snapshot.task = entry.task();
   snapshot.progress = entry.progress();
   for (int thread = 0; thread < kMaxBoardWaits; ++thread) {
@@ -181,8 +181,7 @@ ProcessSnapshot snapshot_of(const std::string& name, int board_index, pid_t pid,
 bool has_progressed(const std::vector<ProcessSnapshot>& before, const std::vector<ProcessSnapshot>& now) {
   if (before.size() != now.size()) return true;
   for (std::size_t i = 0; i < now.size(); ++i) {
-    if (before[i].task != now[i].task || before[i].num_written != now[i].num_written ||
-        before[i].progress.committed != now[i].progress.committed)
+    if (before[i].num_advances != now[i].num_advances || before[i].progress.committed != now[i].progress.committed)
       return true;
   }
   return false;

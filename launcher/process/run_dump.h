@@ -26,7 +26,7 @@ struct ProcessSnapshot {
   std::optional<int> status = std::nullopt;  // of a dead process, in the format of waitpid()
   char kernel_state = '?';                   // as in proc(5): R, S, D, T ...; '?': unknown
   ProcessState state = ProcessState::kNotStarted;
-  std::uint64_t num_written = 0;  // pieces of saved states
+  std::uint64_t num_advances = 0;
   BoardTask task = {};
   BoardProgress progress = {};
   std::vector<std::pair<std::string, Wait>> waits = {};  // of each thread that waits, with the thread's name: "inputs"

@@ -22,10 +22,10 @@ TEST(FaultBoard, WhatOneMappingWritesAnotherReads) {
   entry.publish_task(
       {.epoch = 1, .slot = 12, .phase = Phase::kFused, .first_layer = 3, .end_layer = 5, .layer = 3, .microbatch = 0});
   entry.publish_position(4, 7);
-  entry.publish_written();
+  entry.publish_advance();
   EXPECT_EQ(reader.entry(2).pid(), 4711);
   EXPECT_EQ(reader.entry(2).state(), ProcessState::kStarting);
-  EXPECT_EQ(reader.entry(2).num_written(), 1U);
+  EXPECT_EQ(reader.entry(2).num_advances(), 2U);
   EXPECT_EQ(reader.entry(2).task().slot, 12);
   EXPECT_EQ(reader.entry(2).task().phase, Phase::kFused);
   EXPECT_EQ(reader.entry(2).task().layer, 4);

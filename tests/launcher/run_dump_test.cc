@@ -166,7 +166,7 @@ TEST(RunDump, ProgressIsALayerThatBeganOrASlotThatWasCommitted) {
   const std::vector<ProcessSnapshot> before = stuck_run();
   EXPECT_FALSE(has_progressed(before, before));
   std::vector<ProcessSnapshot> now = before;
-  ++now[2].task.layer;
+  ++now[2].num_advances;
   EXPECT_TRUE(has_progressed(before, now));
   now = before;
   ++now[0].progress.committed;
