@@ -1,6 +1,6 @@
 // pipeline/pipeline_impl.h
-// Implements a Pipeline: its description, in every process, and its rounds and steps, in the
-// coordinator.
+// Implements Pipeline: in every process the pipeline's description, and in the coordinator also its
+// rounds and steps.
 #pragma once
 
 #include <memory>
@@ -50,18 +50,18 @@ class Pipeline::Impl {
   [[nodiscard]] PackedTensors outputs_of(std::shared_ptr<Round> round);
   [[nodiscard]] FunctionUpdate& function_update();
   [[nodiscard]] const std::vector<NamedParameter>& optimizer_parameters();
-  // Returns the parameters with the working weights of `steps_ago` steps ago, if the store still
-  // has them.
+  // Returns the parameters with the working weights of `steps_ago` steps ago. REQUIRES: the store
+  // still has these: `steps_ago` is 0, or 1 if steps are asynchronous.
   [[nodiscard]] std::vector<ParameterState> parameters(std::uint64_t steps_ago = 0);
   // Returns copies. REQUIRES: nothing in flight.
   [[nodiscard]] std::vector<BufferState> buffers(Coordinator::BuffersOf which);
-  // Makes the next round begin with these buffers. They must be all buffers, as buffers() names
-  // them. REQUIRES: nothing in flight.
+  // Makes the next round begin with these buffers. REQUIRES: they are all that buffers() returns,
+  // in the same order; nothing in flight.
   void set_buffers(const std::vector<BufferState>& buffers);
   [[nodiscard]] bool has_buffers() const { return !runtime_->buffer_names(number_).empty(); }
-  // Returns the tensors of a saved state after the last accepted step: masters and moments; if
-  // steps are asynchronous, also the working weights of the step before, with which the next round
-  // computes; and `buffers`.
+  // Returns the tensors of a saved state after the last accepted step: masters, moments and
+  // `buffers`. If steps are asynchronous, the state also contains the working weights of the step
+  // before, because the next round computes with them.
   [[nodiscard]] std::vector<StateTensor> state_tensors(const std::vector<BufferState>& buffers);
   // These handle the save in progress, if there is one: set_save() registers it, wait_for_save()
   // blocks until it has written, give_up_save() makes it stop writing, and stop_save() also waits

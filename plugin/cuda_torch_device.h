@@ -2,8 +2,8 @@
 // Connects LibTorch to a GPU: LibTorch's tensors are allocated in the worker's arena, and its
 // kernels run on the worker's compute stream.
 //
-// There can be only one in a process, because LibTorch's allocator, kernels and settings are
-// global. The CudaDevice must outlive it, and all tensors must be destroyed before it.
+// A process can have only one CudaTorchDevice, because LibTorch's allocator, kernels and settings
+// are global. The CudaDevice must outlive it, and all tensors must be destroyed before it.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +44,7 @@ class CudaTorchDevice : public TorchDevice {
   CudaDevice& device_;
   std::vector<MirroredMemory> pages_;
   DeviceMemory partial_sums_;                 // large enough for the largest gradient so far
-  std::int64_t clock_offset_ns_ = INT64_MAX;  // used by the reading thread: minimum of host time minus device time
+  std::int64_t clock_offset_ns_ = INT64_MAX;  // for the thread that reads pages: minimum of host time - device time
 };
 
 }  // namespace rp

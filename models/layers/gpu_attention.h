@@ -5,18 +5,17 @@
 // On a GPU it uses at::scaled_dot_product_attention, which uses its flash kernel for bf16 and fp16,
 // and its memory-efficient kernel for fp32, which the flash kernel does not support. The backward
 // passes of these kernels have a fixed order of sums only in LibTorch's deterministic mode without
-// "warn only". So if the process has set deterministic mode
-// (at::globalContext().setDeterministicAlgorithms(true, warn_only), before the first layer runs),
-// the backward pass here runs without "warn only", whatever the value of warn_only. A second
-// backward pass is refused.
+// "warn only". So if the process has set deterministic mode before the first layer runs
+// (at::globalContext().setDeterministicAlgorithms(true, warn_only), with either value of
+// warn_only), the backward pass here runs without "warn only". A second backward pass is refused.
 //
-// Documents (documents.h), windows and sinks in bf16 and fp16 are computed by one call of the flash
-// kernel itself; documents by its variant for sequences of different lengths. It does not support
-// sinks, but it returns the logarithm of each sum of exponentials, from which the output and the
-// gradients with a sink can be computed. Where this kernel does not fit (fp32, heads of an odd
-// size, a card before compute capability 8.0), each document is a call of its own. This needs the
-// lengths, so it waits for the GPU once. With a window or sinks it then computes the complete
-// scores.
+// In bf16 and fp16, attention with documents (documents.h), a window or sinks is one call of the
+// flash kernel itself; with documents, of its variant for sequences of different lengths. The
+// kernel does not support sinks, but it returns the logarithm of each sum of exponentials, from
+// which the output and the gradients with a sink can be computed. Where this kernel cannot be used
+// (fp32, heads whose size is not a multiple of 8 or is above 256, a card before compute capability
+// 8.0), each document is a call of its own. The host needs the lengths for this, so it waits for
+// the GPU once. With a window or sinks, the complete scores are computed.
 #pragma once
 
 #include "models/layers/attention.h"
@@ -27,7 +26,7 @@ namespace rp::models {
 [[nodiscard]] at::Tensor gpu_attention(const at::Tensor& q_btnd, const at::Tensor& k_btmd, const at::Tensor& v_btmd,
                                        const AttentionRule& rule);
 
-// Computes the same as a chain of LibTorch's operators, on any device.
+// Computes the same by a chain of LibTorch's operators, on any device.
 [[nodiscard]] at::Tensor attention_by_libtorch(const at::Tensor& q_btnd, const at::Tensor& k_btmd,
                                                const at::Tensor& v_btmd, const AttentionRule& rule);
 

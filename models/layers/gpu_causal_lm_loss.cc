@@ -41,8 +41,8 @@ class ChunkedLoss {
         log_sums_n_(settings.z_loss > 0 ? at::empty_like(losses_n_) : at::Tensor()),
         logits_(at::empty({std::min(step, hidden_nh.size(0)), weight_vh.size(0)}, hidden_nh.options())) {}
 
-  // Returns the gradient of the chunk's logits, or the logits themselves without a gradient. Valid
-  // until the next call.
+  // Computes the losses of a chunk's tokens. Returns the gradient of its logits or, without
+  // gradients, the logits themselves; the tensor is valid until the next call.
   at::Tensor run(std::int64_t begin, std::int64_t count) {
     at::Tensor logits_cv = logits_.narrow(0, 0, count);
     at::mm_out(logits_cv, hidden_nh_.narrow(0, begin, count), weight_vh_.t());
@@ -62,7 +62,7 @@ class ChunkedLoss {
     return logits_cv;
   }
 
-  // Returns the results of the whole function.
+  // Returns the loss and, if the settings have one, the z-loss.
   [[nodiscard]] variable_list losses(AutogradContext* context, const double* divisor) const {
     const at::Tensor loss = divided_sum(losses_n_, divisor);
     if (!log_sums_n_.defined()) return {loss};
@@ -95,15 +95,16 @@ void scale(const at::Tensor& values, const at::Tensor& factor) {
                       gpu_kernels().current_stream());
 }
 
-// Both backward functions overwrite the data that they kept.
+// Refuses a second backward pass, because the first one overwrites the data that was kept for it.
 void use_up(AutogradContext* context) {
   TORCH_CHECK(!context->saved_data["is_used"].toBool(),
               "causal_lm_loss: a second backward through the same loss is not possible on a GPU");
   context->saved_data["is_used"] = true;
 }
 
-// The loss for one chunk: the gradient of the logits is kept. The products are left to the backward
-// pass, which adds the weight's gradient directly to that of the leaf.
+// Computes the loss if all tokens fit in one chunk. Only the gradient of the logits is computed and
+// kept; the backward pass computes the other gradients from it, and adds the weight's directly to
+// that of the leaf.
 struct OneChunkLoss : torch::autograd::Function<OneChunkLoss> {
   static variable_list forward(AutogradContext* context, const at::Tensor& hidden_any, const at::Tensor& weight_vh,
                                const at::Tensor& labels_n, const at::Tensor& divisor,
@@ -129,8 +130,9 @@ struct OneChunkLoss : torch::autograd::Function<OneChunkLoss> {
   }
 };
 
-// The loss for several chunks, and for fp16, whose gradients are divided late: both gradients are
-// computed together with the loss.
+// Computes the loss of several chunks, and of fp16, whose gradients are divided only in the
+// backward pass. The gradients of the hidden states and of the weight are computed together with
+// the loss.
 struct ManyChunksLoss : torch::autograd::Function<ManyChunksLoss> {
   static variable_list forward(AutogradContext* context, const at::Tensor& hidden_any, const at::Tensor& weight_vh,
                                const at::Tensor& labels_n, const at::Tensor& divisor,
@@ -177,11 +179,11 @@ struct ManyChunksLoss : torch::autograd::Function<ManyChunksLoss> {
 Tensors gpu_causal_lm_loss(const at::Tensor& hidden_nh, const at::Tensor& weight_vh, const at::Tensor& labels_n,
                            const at::Tensor& divisor, const CausalLmLossSettings& settings, std::int64_t chunk_tokens) {
   TORCH_CHECK(labels_n.scalar_type() == at::kLong && labels_n.device() == hidden_nh.device(),
-              "causal_lm_loss: needs labels of int64 where the hidden states are, not ", labels_n.toString());
+              "causal_lm_loss: needs int64 labels on the device of the hidden states, not ", labels_n.toString());
   TORCH_CHECK(divisor.numel() == 1, "causal_lm_loss: the divisor has ", divisor.numel(), " elements, not one");
   const auto options = hidden_nh.options().dtype(at::kDouble).requires_grad(false);
-  // A scalar on the CPU is written by a kernel that has it as its argument, because a copy might
-  // wait.
+  // A scalar on the CPU becomes the argument of a kernel, which writes it to the GPU's memory,
+  // because a copy might wait for the GPU.
   const at::Tensor divisor_there = divisor.is_cpu() && hidden_nh.is_cuda()
                                        ? at::full({}, divisor.item<double>(), options)
                                        : divisor.detach().reshape({}).to(at::kDouble);

@@ -10,8 +10,9 @@
 
 namespace rp::models {
 
-// Returns the radians per position of each pair of a head, fp32 [d / 2]: theta^(-2i/d), stretched
-// as the kind specifies (transformers' ROPE_INIT_FUNCTIONS). REQUIRES: a kind other than kNone.
+// Returns by how many radians each pair of a head's elements turns per position, fp32 [d / 2]:
+// theta^(-2i/d), stretched as the kind specifies (transformers' ROPE_INIT_FUNCTIONS). REQUIRES: a
+// kind other than kNone.
 [[nodiscard]] at::Tensor rotary_frequencies(const RopeConfig& rope, std::int64_t head_dim);
 
 // Returns the table for positions 0 … length - 1, on the device of the frequencies. Cosine and sine
@@ -21,9 +22,9 @@ namespace rp::models {
 [[nodiscard]] RotaryTable make_rotary_table(const at::Tensor& frequencies, std::int64_t length, at::ScalarType dtype,
                                             double factor);
 
-// Returns `table` with each row, of position p, multiplied by 1 + growth * ln(1 + floor(p /
-// positions)), which is rounded to `dtype` first. What is rotated by this table grows with its
-// position (AttentionConfig::query_growth). Returns nothing if no row grows.
+// Returns `table` with the row of each position p multiplied by 1 + growth * ln(1 + floor(p /
+// positions)), rounded to `dtype`. So the queries that are rotated by this table grow with their
+// position (AttentionConfig::query_growth). Returns nullopt if no row grows.
 [[nodiscard]] std::optional<RotaryTable> growing_table(const RotaryTable& table, double growth, std::int64_t positions,
                                                        at::ScalarType dtype);
 

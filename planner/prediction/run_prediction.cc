@@ -20,20 +20,21 @@ struct Rounds {
   int per_step = 0;
 };
 
-// The choices that are made before the plan.
+// A way to compute a step: what is chosen before its plan.
 struct Way {
   Rounds rounds;
   RecomputeGrain recompute = RecomputeGrain::kStage;
 };
 
-// Returns the maximum number of microbatches of a step, so that a user need not wait long for the
-// simulation of a run.
+// Returns the maximum number of microbatches of a step. It keeps the simulation of a run short,
+// because a user waits for it.
 std::int64_t max_microbatches(const TrainingSetup& setup) {
   return std::max<std::int64_t>(1, kMaxLayerMicrobatchesOfARun / (setup.model.num_layers() + 2));
 }
 
-// Returns the splits of a step that are worth trying: rounds of as many microbatches as GPUs, or
-// somewhat more.
+// Returns the splits of a step that are worth trying. Unless the setup gives their sizes, rounds
+// have one to four times as many microbatches as there are GPUs, and a step has 1, 2, 4, ...
+// rounds.
 std::vector<Rounds> round_choices(const TrainingSetup& setup) {
   check_run_size(setup);
   std::vector<int> microbatches = {setup.round_microbatches};
@@ -100,8 +101,9 @@ StageLimits limits_of(const TrainingSetup& setup, const Way& way) {
                       way.recompute, setup.max_fused_layers);
 }
 
-// Splits of the step are compared by plans from a search with the budget of small models. For the
-// split that is chosen, the search runs again.
+// Splits of the step are compared by plans from short searches, with the budget that fast_plan()
+// has for models of few layers. For the split that is chosen, a search with the full effort
+// follows.
 constexpr std::uint64_t kComparedTasks = 13'500'000;
 
 PlanChoice compared_plan(const PlanTask& task) {
@@ -110,7 +112,7 @@ PlanChoice compared_plan(const PlanTask& task) {
   return search.best();
 }
 
-// `effort`: nullopt: only a plan for the comparison of splits is needed.
+// `effort`: how long to search; nullopt: only as long as the comparison of splits needs.
 PlanChoice choose_plan(const TrainingSetup& setup, const Way& way, std::optional<Effort> effort) {
   const RunWork work = run_work(costs_of(setup, sequences_of(setup, way.rounds)), emulated(setup, way));
   PlanTask task{.workload = work.workload,
@@ -122,8 +124,9 @@ PlanChoice choose_plan(const TrainingSetup& setup, const Way& way, std::optional
   return *effort == Effort::kFast ? fast_plan(task) : thorough_plan(task);
 }
 
-// Returns a length with as many counted steps as keep a run to about half a second. The number of
-// events grows with the number of tasks, and each event takes longer with more GPUs.
+// Returns `length` with fewer counted steps if otherwise the simulation of a run would take more
+// than about half a second. The number of events grows with the number of tasks, and each event
+// takes longer with more GPUs.
 RunLength affordable(RunLength length, std::size_t num_stages, const TrainingSetup& setup, const Rounds& rounds) {
   constexpr std::int64_t kMaxTasks = 120'000, kFewSteps = 2, kFewGpus = 16;
   const std::int64_t tasks = static_cast<std::int64_t>(num_stages) * rounds.microbatches * rounds.per_step;
@@ -151,7 +154,7 @@ RunPrediction predict(const TrainingSetup& setup, const Way& way, const PlanChoi
   result.host = host_memory(costs, choice.plan, run.host);
   const std::vector<StageWork> stages = stage_works(work.workload, choice.plan);
   result.run = simulate_run(work, stages, affordable(length, stages.size(), setup, way.rounds));
-  // The peak of the simulated run is less than the blocks of two whole rounds.
+  // host_memory() counts the blocks of two whole rounds. The peak of the simulated run is less.
   result.host.activations = static_cast<std::uint64_t>(result.run.peak_activation_bytes);
   result.tokens_per_s = 1000.0 * setup.batch * static_cast<double>(setup.sequence_length) / result.run.step_ms;
   return result;
@@ -190,8 +193,8 @@ std::vector<Candidate> candidates_of(const TrainingSetup& setup, RecomputeGrain 
   return candidates;
 }
 
-// Returns the candidates by layer for those splits whose plan by stage has a stage that the GPU's
-// memory keeps from being longer.
+// Returns candidates that recompute by layer, for those splits whose plan by stage has a stage that
+// fills the GPU's memory and that could be longer if it recomputed by layer.
 std::vector<Candidate> held_by_layer(const TrainingSetup& setup, const std::vector<Candidate>& by_stage) {
   std::vector<Candidate> candidates;
   for (const Candidate& candidate : by_stage) {
@@ -207,8 +210,8 @@ struct Best {
   RunPrediction prediction;
 };
 
-// Simulates the few candidates that are the best by computing time alone, now with links and
-// updates, and returns the best.
+// Simulates, with links and updates, the few candidates that are the fastest by computing time
+// alone, and further ones until one fits the host. Returns the best.
 Best best_of(const TrainingSetup& setup, std::vector<Candidate> candidates) {
   constexpr std::size_t kSimulated = 4;
   constexpr RunLength kBrief{.warm_up = 2, .steps = 2};
@@ -311,7 +314,7 @@ RunPrediction predict_plan(const TrainingSetup& setup, const Plan& plan) {
 }
 
 std::int64_t longest_sequence(const TrainingSetup& setup) {
-  constexpr std::int64_t kGrain = 256, kMax = std::int64_t{1} << 16;  // in multiples of kGrain
+  constexpr std::int64_t kGrain = 256, kMax = std::int64_t{1} << 16;  // kMax counts multiples of kGrain
   std::int64_t longest = 0, too_long = kMax;
   if (!fits(setup, kGrain)) return 0;
   longest = 1;

@@ -1,5 +1,5 @@
-// Tests the calls that benchmarks/kernel_calls.cc times, with emulated kernels and over a driver
-// without a GPU.
+// Tests the calls that benchmarks/kernel_calls.cc times, with emulated kernels and the fake driver,
+// which needs no GPU.
 #include "benchmarks/kernel_calls.h"
 
 #include <gtest/gtest.h>
@@ -33,12 +33,13 @@ TEST(KernelCalls, AreOfEveryKernelOfTheTableWithTheBytesOfItsArguments) {
     call.enqueue(nullptr);
     call.enqueue(nullptr);
   }
-  // The table without its two booleans and current_stream.
+  // All members of the table are kernels except two booleans, which take the space of one pointer,
+  // and current_stream.
   constexpr std::size_t kNumKernels = (sizeof(models::GpuKernels) - 2 * sizeof(void*)) / sizeof(void*);
   EXPECT_EQ(bytes.size(), kNumKernels);
   EXPECT_EQ(bytes.at("rms_norm"), 24U * 64 * 2 * 2);
   EXPECT_EQ(bytes.at("glu_grad"), 24U * 96 * 2 * 5);
-  EXPECT_EQ(bytes.at("cross_entropy"), 16U * 50 * 2 * 2) << "as many rows as there are at once";
+  EXPECT_EQ(bytes.at("cross_entropy"), 16U * 50 * 2 * 2) << "the rows of one chunk of logits";
   EXPECT_EQ(bytes.at("round_gradient"), 24U * 64 * 6);
   EXPECT_EQ(bytes.at("grouped_linear"), (24U * 64 + 24 * 32 + 3 * 64 * 32) * 2);
 }

@@ -7,7 +7,8 @@
 namespace rp {
 namespace {
 
-// One unit of each kind of work takes 1 ms; matrix products with 32-bit sums take 2 ms.
+// A GPU with round figures. In 1 ms it does 2e9 operations of matrix products with 16-bit sums (1e9
+// with 32-bit sums), or 0.5e9 operations of attention, or moves 1e6 bytes of elementwise work.
 GpuProfile unit_gpu() {
   GpuProfile gpu;
   gpu.fp16_accumulate_tflops = 4;
@@ -28,7 +29,7 @@ TEST(PredictedTimes, KindsOfWorkFollowEachOther) {
   EXPECT_DOUBLE_EQ(pass_ms({.gemm_flops = 2e9}, gpu, Accumulate::kFp16), 1);
   EXPECT_DOUBLE_EQ(pass_ms({.gemm_flops = 2e9}, gpu, Accumulate::kFp32), 2);
   EXPECT_DOUBLE_EQ(pass_ms({.attention_flops = 0.5e9}, gpu, Accumulate::kFp16), 1)
-      << "attention adds up in 32 bits either way";
+      << "the sums of attention have 32 bits in both cases";
   EXPECT_DOUBLE_EQ(pass_ms({.elementwise_bytes = 1e6}, gpu, Accumulate::kFp16), 1);
   EXPECT_DOUBLE_EQ(
       pass_ms({.gemm_flops = 2e9, .attention_flops = 0.5e9, .elementwise_bytes = 1e6}, gpu, Accumulate::kFp16), 3);
@@ -65,7 +66,7 @@ TEST(PredictedMachine, ProfilesBecomeBytesAMillisecond) {
                 pageable = predicted_machine(unit_gpu(), server, /*pinned=*/false);
   EXPECT_EQ(machine.upload, 2e6);
   EXPECT_EQ(machine.download, 1e6);
-  EXPECT_EQ(machine.both_directions, 1e6) << "the sum of both";
+  EXPECT_EQ(machine.both_directions, 1e6) << "both directions together";
   EXPECT_EQ(machine.weights_upload, 2e6);
   EXPECT_EQ(pageable.weights_upload, 1.5e6);
   EXPECT_DOUBLE_EQ(machine.copy_latency, 0.1);
@@ -87,7 +88,7 @@ TEST(PredictedMachine, AnUpdateMovesTwentyEightBytesAParameter) {
   EXPECT_EQ(one.input, 7);
   EXPECT_EQ(several.update, 3000) << "reads the fp32 sum instead of the gradient";
   EXPECT_EQ(several.sum, 1000) << "gradient read, sum read and written";
-  EXPECT_EQ(predicted_bytes({cost}, {.element_bytes = 4}).front().update, 2800) << "the working copy is the master";
+  EXPECT_EQ(predicted_bytes({cost}, {.element_bytes = 4}).front().update, 2800) << "fp32 weights are their own masters";
   cost.trained_elements = cost.gradient_elements = cost.gradient_bytes = 0;
   EXPECT_EQ(predicted_bytes({cost}, {}).front().update, 0) << "frozen";
 }

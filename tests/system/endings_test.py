@@ -1,5 +1,5 @@
-"""The end of a run: its exit code, one message, nothing left behind after two seconds. Each ending is tested several
-times.
+"""Tests how runs end: with the right exit code and one message, and with nothing left behind after two seconds. Each
+ending is tested several times.
 
 Usage: endings_test.py BIN_DIR PROGRAM REPETITIONS [Endings | Dumps]"""
 import os
@@ -138,7 +138,7 @@ class Endings(unittest.TestCase):
         self.repeat("differ-in-argument", 1, "layer 1 (", workers=8)
 
     def test_a_worker_that_dies_while_rp_launch_is_stopped_is_reported_with_that(self):
-        # Stopped until the coordinator's wait for the worker has timed out, and for less than that.
+        # rp-launch is stopped: first until the coordinator's wait for the worker has timed out, then for less time.
         for seconds in (2.5, 0.2):
             for _ in range(REPETITIONS):
                 run = Run(PROGRAM, "until-signal", variables={"RP_WAIT_TIMEOUT": "1"})
@@ -163,7 +163,8 @@ class Endings(unittest.TestCase):
             time.sleep(0.3)
             os.kill(coordinator, signal.SIGSTOP)  # otherwise its messages would end the waits of the other workers
             time.sleep(1.5)
-            # No worker has ended if no worker had a task yet that needs data of worker 1.
+            # The run counts if one of the others has ended. Both are alive if neither had a task yet that needs data of
+            # worker 1.
             num_in_vain += not others <= set(processes_of(run.marker))
             for pid in (coordinator, run.process.pid):
                 os.kill(pid, signal.SIGCONT)
@@ -172,7 +173,7 @@ class Endings(unittest.TestCase):
             self.assertRegex(err, r"rp-launch: worker 1 \(pid \d+\) was killed by SIGKILL")
             if num_in_vain == REPETITIONS:
                 return
-        self.fail(f"others waited in vain in {num_in_vain} runs only")
+        self.fail(f"another worker waited in vain in only {num_in_vain} runs")
 
     def test_output_that_nobody_reads_does_not_hold_up_the_end(self):
         for number, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
@@ -245,7 +246,7 @@ def wait_for_standstill(pid, workers):
 
 
 class Dumps(unittest.TestCase):
-    """Interrupted runs, and runs that stand still, print once what each process waits for."""
+    """Runs that stand still, and runs that are interrupted twice, print once what each process does or waits for."""
 
     def ended(self, run, code):
         actual, out, err = run.end(self)

@@ -17,7 +17,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "event files are little endian");
 
 constexpr std::array<std::uint32_t, 256> make_crc_table() {
-  constexpr std::uint32_t kPolynomial = 0x82f63b78;  // reversed
+  constexpr std::uint32_t kPolynomial = 0x82f63b78;  // that of CRC-32C, its bits in reverse order
   std::array<std::uint32_t, 256> table{};
   for (std::uint32_t i = 0; i < table.size(); ++i) {
     std::uint32_t value = i;
@@ -35,7 +35,7 @@ std::string bytes_of(Number number) {
   return bytes;
 }
 
-// Fields of a protocol buffer: a key (number and kind), then the value.
+// A field of a protocol buffer is a key (the field's number and kind) and a value.
 enum class Kind : std::uint64_t { kVarint = 0, k64Bits = 1, kBytes = 2, k32Bits = 5 };
 
 std::string varint(std::uint64_t value) {
@@ -57,7 +57,7 @@ double wall_seconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-// Fields 1 and 2 of every Event.
+// Returns fields 1 and 2, which every Event has: the current time and the step.
 std::string event_at(std::int64_t step) {
   return key(1, Kind::k64Bits) + bytes_of(wall_seconds()) + varint_field(2, static_cast<std::uint64_t>(step));
 }
@@ -77,7 +77,8 @@ std::uint32_t masked_crc32c(const std::string& data) {
 }
 
 EventFile EventFile::create(const std::filesystem::path& directory, std::int64_t last_step) {
-  // Readers process the files of a directory in the order of their names.
+  // Readers process the files of a directory in the order of their names, so these begin with the
+  // time.
   const std::string name = cat("events.out.tfevents.", static_cast<std::int64_t>(wall_seconds()), ".", host_name());
   std::filesystem::path path = directory / name;
   std::error_code ignored;

@@ -7,8 +7,8 @@
 
 namespace rp {
 
-// The record is part of a checkpoint, so that a resumed run continues like one that was never
-// interrupted.
+// The last and the best evaluation of a run. A checkpoint contains it, so that a resumed run
+// continues like one that was never interrupted.
 struct EvaluationRecord {
   std::int64_t last_step = -1;  // step of the last evaluation; -1: none
   std::int64_t best_step = -1;

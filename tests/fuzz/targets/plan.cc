@@ -1,4 +1,5 @@
-// A plan as text, for a model of 12 layers. The text of an accepted plan must be readable again.
+// A plan as text, for a model of 12 layers. An accepted plan that is written as text must be
+// the same when it is read again.
 #include "scheduler/plan.h"
 #include "tests/fuzz/reading.h"
 
