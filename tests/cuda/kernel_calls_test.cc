@@ -23,7 +23,7 @@ constexpr KernelSizes kSmall{.tokens = 24,
                              .experts = 3,
                              .expert_size = 32};
 
-TEST(KernelCalls, AreOfEveryKernelOfTheTableWithTheBytesOfItsArguments) {
+TEST(KernelCalls, CoverEveryKernelOfTheTableAndCountTheBytesOfItsArguments) {
   FakeDriver driver;
   const CudaContext context = CudaContext::open(driver.table(), "");
   const KernelCalls calls(context, cuda::kernel_table(), kSmall);
@@ -55,7 +55,7 @@ TEST(KernelCalls, AreTimedBetweenEventsAndLeaveNothingBehind) {
   EXPECT_EQ(driver.taken_bytes(), 0U);
 }
 
-TEST(KernelCalls, WithoutEnoughMemorySayWhatIsMissing) {
+TEST(KernelCalls, ThrowIfTheGpuHasTooLittleMemory) {
   FakeDriver driver({.memory_bytes = 4096});
   const CudaContext context = CudaContext::open(driver.table(), "");
   EXPECT_THROW(KernelCalls(context, cuda::kernel_table(), kSmall), Error);

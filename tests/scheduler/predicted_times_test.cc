@@ -35,7 +35,7 @@ TEST(PredictedTimes, KindsOfWorkFollowEachOther) {
       pass_ms({.gemm_flops = 2e9, .attention_flops = 0.5e9, .elementwise_bytes = 1e6}, gpu, Accumulate::kFp16), 3);
 }
 
-TEST(PredictedTimes, CopiesShareALinkWithTheOtherDirection) {
+TEST(PredictedTimes, CopiesTakeTheLatencyAndTheSpeedOfTheirDirection) {
   const GpuProfile gpu = unit_gpu();
   EXPECT_DOUBLE_EQ(copy_ms(2e6, CopyDirection::kHostToDevice, gpu), 1.1);
   EXPECT_DOUBLE_EQ(copy_ms(2e6, CopyDirection::kDeviceToHost, gpu), 2.1);

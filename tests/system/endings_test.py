@@ -92,13 +92,13 @@ class Endings(unittest.TestCase):
     def test_an_exception_in_main_is_1(self):
         self.repeat("throw-in-main", 1, "main's own message")
 
-    def test_an_exception_before_the_start_is_told_once(self):
+    def test_an_exception_before_the_start_is_reported_once(self):
         self.repeat("throw-before-start", 1, "before the start", workers=8)
 
-    def test_an_exception_after_the_session_is_told(self):
+    def test_an_exception_after_the_session_is_reported(self):
         self.repeat("throw-after-session", 1, "after the session")
 
-    def test_a_save_that_fails_leaves_nothing_where_nobody_catches_it(self):
+    def test_a_save_that_fails_leaves_nothing_if_it_is_not_caught(self):
         self.repeat("save-fails", 74, "state.safetensors: cannot be written: File too large")
 
     def test_a_hang_up_under_nohup_is_ignored(self):
@@ -116,7 +116,7 @@ class Endings(unittest.TestCase):
     def test_a_layer_that_ends_its_process_is_named(self):
         self.repeat("exit-in-layer", 3, "layer 1, microbatch 0", "a layer must return, or throw to end the run", workers=2)
 
-    def test_an_exception_that_no_call_has_thrown_is_told_at_the_end(self):
+    def test_an_exception_that_no_call_has_thrown_is_reported_at_the_end(self):
         self.repeat("throw-unheard", 1, "the layer's own message", "layer 1 ")
 
     def test_without_rp_launch_a_wrong_variable_is_one_message(self):
@@ -207,7 +207,7 @@ class Endings(unittest.TestCase):
                 run.process.send_signal(number)
             self.repeat("until-signal", 128 + number, act=act)
 
-    def test_after_preempted_they_end_with_75_but_for_int(self):
+    def test_after_preempted_signals_other_than_int_end_with_75(self):
         for number, code in ((signal.SIGTERM, 75), (signal.SIGHUP, 75), (signal.SIGUSR1, 75), (signal.SIGINT, 130)):
             def act(run, number=number):
                 run.wait_running()
