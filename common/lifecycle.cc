@@ -14,11 +14,11 @@ void log_transition(const char* subject, std::int64_t number, const char* from, 
     const char* setting = std::getenv("RP_LOG_STATES");
     return setting != nullptr && std::strcmp(setting, "1") == 0;
   }();
-  if (why == nullptr) {
-    fail_assertion(cat("that a ", subject, " may change from '", from, "' to '", to, "'").c_str(), __FILE__, __LINE__);
-  }
-  if (!is_logged) return;
+  if (why != nullptr && !is_logged) return;
   const std::string name = number < 0 ? subject : cat(subject, " ", number);
+  if (why == nullptr) {
+    fail_assertion(cat("that ", name, " may change from '", from, "' to '", to, "'").c_str(), __FILE__, __LINE__);
+  }
   std::fputs(cat("roundpipe: ", name, ": ", from, " -> ", to, " (", why, ")\n").c_str(), stderr);
 }
 

@@ -33,7 +33,7 @@ std::shared_ptr<StateSnapshot> snapshot_of(const std::vector<StateTensor>& tenso
     const auto* data = static_cast<const std::byte*>(tensor.value.const_data_ptr());
     parts.push_back({.group = tensor.group, .memory = {data, tensor.value.nbytes()}});
   }
-  return std::make_shared<StateSnapshot>(std::move(parts), [] { return available_memory(); });
+  return std::make_shared<StateSnapshot>(parts, [] { return available_memory(); });
 }
 
 }  // namespace

@@ -65,14 +65,20 @@ if build release; then
   # meaningful.
   suite release release-systems -j1 -LE "unit|protocol|untimed$without_slow"
 fi
+has_clang_build=false
 for preset in asan tsan clang; do
   except=slow
   # For tests of a single thread, ThreadSanitizer has nothing to check, and a debug build takes minutes.
   [[ $preset != asan ]] && except='slow|one_thread'
-  if build "$preset"; then suite "$preset" "$preset" -j"$jobs" -L 'unit|protocol' -LE "$except"; fi
+  if build "$preset"; then
+    suite "$preset" "$preset" -j"$jobs" -L 'unit|protocol' -LE "$except"
+    [[ $preset == clang ]] && has_clang_build=true
+  fi
 done
-note "clang-tidy"
-scripts/check_tidy.py build/clang || failed_phases+=("clang-tidy")
+if $has_clang_build; then
+  note "clang-tidy"
+  scripts/check_tidy.py build/clang || failed_phases+=("clang-tidy")
+fi
 
 /usr/bin/python3 - "$results" <<'PYTHON'
 import sys

@@ -29,7 +29,7 @@ TEST(Lifecycle, BeginsInTheFirstStateAndMovesAsTheTableAllows) {
 
 TEST(Lifecycle, AbortsOnAChangeThatIsNotInTheTable) {
   Lifecycle<kLight> light;
-  EXPECT_DEATH(light.move_to(Light::kBroken), "that a light may change from 'off' to 'broken' does not hold");
+  EXPECT_DEATH(light.move_to(Light::kBroken), "that light may change from 'off' to 'broken' does not hold");
   EXPECT_DEATH(light.move_to(Light::kOff), "from 'off' to 'off'");
 }
 

@@ -15,7 +15,7 @@ void TaskRanges::microbatch_begun(int microbatch, bool is_recompute) {
 }
 
 void TaskRanges::layer(int number) {
-  if (profiler_ == nullptr) return;
+  if (profiler_ == nullptr || depth_ < 2) return;
   if (in_layer_) close(depth_ - 1);
   push(number < 0 ? std::string("loss") : cat("layer ", number));
   in_layer_ = true;

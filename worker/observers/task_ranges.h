@@ -27,7 +27,7 @@ class TaskRanges final : public WorkerObserver {
   void task_ended() override { close(0); }
   void microbatch_ended() override { close(1); }
   // "layer 5", or "loss" if `number` is negative. The range ends at the next layer or at the end of
-  // the microbatch. REQUIRES: a microbatch is open.
+  // the microbatch. Does nothing if no microbatch is open, as in the warm-up.
   void layer(int number);
 
  private:
