@@ -6,7 +6,6 @@
 #include <compare>
 #include <concepts>
 #include <cstddef>
-#include <functional>
 #include <iterator>
 #include <ostream>
 
@@ -78,8 +77,3 @@ class NumberRange {
 };
 
 }  // namespace rp
-
-template <typename Tag, typename Integer>
-struct std::hash<rp::StrongNumber<Tag, Integer>> {
-  std::size_t operator()(rp::StrongNumber<Tag, Integer> number) const { return std::hash<Integer>()(number.value()); }
-};

@@ -62,7 +62,6 @@ void RoundFlow::accept(const std::shared_ptr<Round>& round, const RoundInputs& i
 }
 
 void RoundFlow::accept_backward(const std::shared_ptr<Round>& round, std::uint64_t attempt) {
-  RP_ASSERT(round->graph_is_open());
   round->move_to(round->is(RoundState::kGraphOpen) ? RoundState::kBackward : RoundState::kForward);
   round->attempt = attempt;
   launch(round, first_backward_slot(*round), round->slots.size());

@@ -110,6 +110,7 @@ class Stream {
 // The streams of a worker. Two kinds may share a stream. The StageExecutor computes on kCompute. If
 // the processor computes, this happens in the thread that calls the executor.
 enum class StreamKind { kUploadParameters, kUploadActivations, kDownload, kDownloadGradients, kCompute };
+inline constexpr std::size_t kNumStreamKinds = 5;
 
 class Device {
  public:

@@ -77,7 +77,6 @@ class TorchBackend : public Backend {
 
 class CpuBackend : public TorchBackend {
  public:
-  using Backend::complete;
   using TorchBackend::TorchBackend;
 
   // With the grain of a layer, no layer's last product is recomputed (roundpipe/recompute.h). This
@@ -85,14 +84,14 @@ class CpuBackend : public TorchBackend {
   // host.
   [[nodiscard]] RecomputeGrain recompute_grain() const override { return RecomputeGrain::kLayer; }
 
-  void complete(PlanSettings& settings) const override {
+  void complete_plan(PlanSettings& settings) const override {
     // A worker holds the weights of two stages, and gradients in fp32 and in the working dtype: about
     // six times a stage.
     if (settings.limits.max_stage_bytes == 0)
       settings.limits.max_stage_bytes = available_memory() / (12 * static_cast<std::uint64_t>(num_workers_));
   }
 
-  void complete(CoordinatorOptions& options) const override {
+  void complete_coordinator(CoordinatorOptions& options) const override {
     options.optimizer_threads = optimizer_threads(usable_cores(), 0);
   }
 
@@ -111,7 +110,6 @@ class CpuBackend : public TorchBackend {
 
 class GpuBackend : public TorchBackend {
  public:
-  using Backend::complete;
   GpuBackend(const RuntimeSettings& settings, AssignedGpu gpu, int num_workers)
       : TorchBackend(settings, num_workers), gpu_(std::move(gpu)) {}
 
@@ -121,12 +119,12 @@ class GpuBackend : public TorchBackend {
 
   void load() override { (void)load_device_plugin(*settings_.device); }
 
-  void complete(PlanSettings& settings) const override {
+  void complete_plan(PlanSettings& settings) const override {
     settings.fits_device = true;
     if (settings.limits.max_stage_bytes == 0) settings.limits.max_stage_bytes = UINT64_MAX;  // memory is measured
   }
 
-  void complete(CoordinatorOptions& options) const override {
+  void complete_coordinator(CoordinatorOptions& options) const override {
     options.optimizer_threads = optimizer_threads(usable_cores(), num_workers_);
   }
 

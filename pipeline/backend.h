@@ -60,9 +60,9 @@ class Backend {
   virtual void set_pipelines(std::vector<PipelineCode> pipelines) = 0;
 
   // These fill in the settings that depend on the device.
-  virtual void complete(StoreSettings&) const {}
-  virtual void complete(PlanSettings& settings) const = 0;
-  virtual void complete(CoordinatorOptions& options) const = 0;
+  virtual void complete_store(StoreSettings&) const {}
+  virtual void complete_plan(PlanSettings& settings) const = 0;
+  virtual void complete_coordinator(CoordinatorOptions& options) const = 0;
 
   // Serves as a worker until the run ends.
   virtual void serve(const WorkerSeat& seat) const = 0;

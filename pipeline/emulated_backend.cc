@@ -76,20 +76,20 @@ void EmulatedBackend::set_pipelines(std::vector<PipelineCode> pipelines) {
               cat("--check-consistency looks at data, and --device ", *settings_.device, " has none; leave one out"));
 }
 
-void EmulatedBackend::complete(StoreSettings& settings) const {
+void EmulatedBackend::complete_store(StoreSettings& settings) const {
   settings.is_sparse = true;
   settings.emulated_memory_bytes = machine_.host_memory_bytes;
   settings.arena_limit_bytes =
       machine_.host_memory_bytes > 0 ? machine_.host_memory_bytes : StoreSettings().arena_limit_bytes;
 }
 
-void EmulatedBackend::complete(PlanSettings& settings) const {
+void EmulatedBackend::complete_plan(PlanSettings& settings) const {
   // Six times the weights of two stages, as on the CPU.
   if (settings.limits.max_stage_bytes == 0)
     settings.limits.max_stage_bytes = machine_.memory_bytes > 0 ? machine_.memory_bytes / 12 : UINT64_MAX;
 }
 
-void EmulatedBackend::complete(CoordinatorOptions& options) const {
+void EmulatedBackend::complete_coordinator(CoordinatorOptions& options) const {
   options.make_updater = emulated_updaters({.bytes_per_ns = machine_.optimizer_gbs});
 }
 

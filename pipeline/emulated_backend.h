@@ -19,9 +19,9 @@ class EmulatedBackend : public Backend {
   [[nodiscard]] bool has_weights() const override { return false; }
   // Throws rp::Error also if the machine has no times for a model, or if the run is to check data.
   void set_pipelines(std::vector<PipelineCode> pipelines) override;
-  void complete(StoreSettings& settings) const override;
-  void complete(PlanSettings& settings) const override;
-  void complete(CoordinatorOptions& options) const override;
+  void complete_store(StoreSettings& settings) const override;
+  void complete_plan(PlanSettings& settings) const override;
+  void complete_coordinator(CoordinatorOptions& options) const override;
   void serve(const WorkerSeat& seat) const override;
   // Compares the time of the steps with the time that the simulator computes for the same plan. The text is empty if
   // there are too few steps.

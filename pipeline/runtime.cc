@@ -98,7 +98,7 @@ void Runtime::create_store(const std::function<void(const LoadProgress&)>& tell)
   settings.weights_yield = settings_.yield_to_activations == "all" || settings_.yield_to_activations == "weights";
   settings.gradients_yield = settings_.yield_to_activations == "all" || settings_.yield_to_activations == "gradients";
   settings.check_consistency = *settings_.check_consistency;
-  backend_->complete(settings);
+  backend_->complete_store(settings);
   std::vector<PipelineRequest> requests;
   for (const Pipeline::Impl* pipeline : pipelines_) requests.push_back(pipeline->request());
   const Catalogue catalogue = Catalogue::lay_out(requests);
@@ -149,7 +149,7 @@ PlanSettings Runtime::plan_settings(int pipeline) const {
                        .rounds_per_step = description.options().rounds_per_step};
   }
   if (settings.limits.min_stages == 0) settings.limits.min_stages = num_workers_;
-  backend_->complete(settings);
+  backend_->complete_plan(settings);
   settings.recompute = recompute_grain(description.options());
   if (description.losses().empty()) settings.first_kind = PlanKind::kInfer;
   if (!description.options().plan.empty()) {
@@ -180,7 +180,7 @@ void Runtime::start_coordinator(std::optional<FaultBoardEntry> board, std::funct
   options.board = board;
   options.on_hang = std::move(on_hang);
   options.trace = trace;
-  backend_->complete(options);
+  backend_->complete_coordinator(options);
   options.on_commit = [this](const CommittedTask& task) { schedules_[task.round.traits.pipeline]->add(task); };
   for (int i = 0; i < static_cast<int>(pipelines_.size()); ++i) {
     const PipelineOptions& pipeline = pipelines_[i]->options();

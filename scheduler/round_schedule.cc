@@ -204,7 +204,7 @@ double RoundSimulator::period(const std::vector<StageWork>& stages, int from, in
     return *std::max_element(before_.begin() + layers.first, before_.begin() + layers.end);
   };
   const auto done = [this](const StageWork& stage, double end) {
-    const int first = std::min(std::max(stage.layers.first, first_trained_layer_), stage.layers.end);
+    const int first = trained_part(stage.layers, first_trained_layer_).first;
     std::fill(present_.begin() + first, present_.begin() + stage.layers.end, end);
   };
   double end_of_from = 0;

@@ -39,7 +39,7 @@ class StageSums {
     if (kind == TaskKind::kBackward && recompute_ == RecomputeGrain::kLayer) lead = forward_[end] - forward_[end - 1];
     return {.kind = kind, .layers = layers, .time = {.lead = lead, .work = both - lead}};
   }
-  // Returns trained_part() of a backward stage.
+  // Returns trained_part() of a backward stage of this workload.
   [[nodiscard]] LayerRange backward_part(const LayerRange& layers) const {
     return trained_part(layers, first_trained_layer_);
   }

@@ -4,9 +4,7 @@ includes and lines that consist of braces only.
 
     scripts/check_repeats.py
 
-Prints the places of each repeat; exit code 1 if there is one. Tests and benchmarks are not compared. Where equal lines have
-different meanings (a table of CUDA entry points, for example), the file says so with the comment "repeats: REASON", which
-leaves it out.
+Prints the places of each repeat; exit code 1 if there is one. Tests and benchmarks are not compared.
 """
 import re
 import subprocess
@@ -57,9 +55,8 @@ def main() -> int:
     names = subprocess.run(["git", "ls-files", "*.h", "*.cc", "*.cu", "*.cuh"], cwd=ROOT, capture_output=True, text=True, check=True)
     files = {}
     for name in names.stdout.split():
-        text = (ROOT / name).read_text()
-        if not name.startswith(LEFT_OUT) and "// repeats: " not in text:
-            files[name] = significant_lines(text)
+        if not name.startswith(LEFT_OUT):
+            files[name] = significant_lines((ROOT / name).read_text())
     found = repeats(files)
     for places in found:
         print("equal lines: " + ", ".join(f"{name}:{first}-{last}" for name, first, last in places))

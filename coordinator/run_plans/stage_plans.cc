@@ -68,26 +68,26 @@ Plan StagePlans::plan(int pipeline, PlanKind kind) const {
   return plans.plans[kind];
 }
 
-void StagePlans::learn(int number, PlanKind kind, const RoundTable& table) {
-  PipelinePlans& pipeline = pipelines_[number];
+void StagePlans::learn(int pipeline, PlanKind kind, const RoundTable& table) {
+  PipelinePlans& plans = pipelines_[pipeline];
   std::vector<LayerTiming> round;
-  for (int layer = 0; layer < static_cast<int>(pipeline.bytes.size()); ++layer) {
+  for (int layer = 0; layer < static_cast<int>(plans.bytes.size()); ++layer) {
     const LayerTime& time = table.layer_time(layer);
     const auto of_microbatch = [&](std::int64_t ns) { return static_cast<double>(ns) / table.num_microbatches(); };
     round.push_back({.forward = of_microbatch(time.forward_ns),
                      .recompute = of_microbatch(time.recompute_ns),
                      .backward = of_microbatch(time.backward_ns)});
   }
-  pipeline.times.add(round);
-  pipeline.num_microbatches = table.num_microbatches();
+  plans.times.add(round);
+  plans.num_microbatches = table.num_microbatches();
   // The rounds that it has had count, not what was expected. A pipeline that trains and evaluates
   // is cut for training.
-  pipeline.main_kind = pipeline.has_run ? std::min(pipeline.main_kind, kind) : kind;
-  pipeline.has_run = true;
-  const int records = kind == PlanKind::kInfer ? pipeline.times.num_forwards() : pipeline.times.num_backwards();
-  const bool needs_more = pipeline.memories->add(table) && !fits(pipeline);
-  const bool is_time = records == first_replan(pipeline) || records == kReplanAfter || records == kReplanAgainAfter;
-  if (!pipeline.settings.by_hand && (is_time || needs_more)) cut_anew(pipeline);
+  plans.main_kind = plans.has_run ? std::min(plans.main_kind, kind) : kind;
+  plans.has_run = true;
+  const int records = kind == PlanKind::kInfer ? plans.times.num_forwards() : plans.times.num_backwards();
+  const bool needs_more = plans.memories->add(table) && !fits(plans);
+  const bool is_time = records == first_replan(plans) || records == kReplanAfter || records == kReplanAgainAfter;
+  if (!plans.settings.by_hand && (is_time || needs_more)) cut_again(plans);
 }
 
 // Checks only plans whose needs are known.
@@ -99,7 +99,7 @@ bool StagePlans::fits(const PipelinePlans& pipeline) const {
   });
 }
 
-void StagePlans::cut_anew(PipelinePlans& pipeline) {
+void StagePlans::cut_again(PipelinePlans& pipeline) {
   room_.clear();
   for (const PipelinePlans& other : pipelines_) {
     if (other.settings.by_hand) room_.take(other.memories->costs(), *other.settings.by_hand, other.settings.recompute);

@@ -59,7 +59,7 @@ class StagePlans {
 
   // Adds the measurements of a finished round of this kind: times and memory by layer, over all of
   // its microbatches. May cut automatic plans again.
-  void learn(int number, PlanKind kind, const RoundTable& table);
+  void learn(int pipeline, PlanKind kind, const RoundTable& table);
   // Notes the memory that a worker reported of its device.
   void note_memory(const DeviceMemoryPeaks& peaks) { room_.note(peaks); }
 
@@ -84,7 +84,7 @@ class StagePlans {
   static bool knows_times(const PipelinePlans& pipeline, PlanKind kind);
   [[nodiscard]] PlanRequest request(const PipelinePlans& pipeline, PlanKind kind, bool measured);
   [[nodiscard]] bool fits(const PipelinePlans& pipeline) const;
-  void cut_anew(PipelinePlans& pipeline);
+  void cut_again(PipelinePlans& pipeline);
   void cut_together(bool measured);
   void cut_alone(PipelinePlans& pipeline, bool measured);
   [[nodiscard]] static bool is_searched(const PipelinePlans& pipeline);

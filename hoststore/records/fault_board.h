@@ -73,6 +73,7 @@ struct BoardProgress {
 
 // The index of each thread's wait record in its process's entry.
 enum class WorkerThread { kWeightUploader, kInputUploader, kStageRunner, kGradientDownloader };
+inline constexpr std::size_t kNumWorkerThreads = 4;
 enum class CoordinatorThread { kUser, kCommit, kUpdates };  // from kUpdates on, one for each pipeline
 
 // The first fault of a process.

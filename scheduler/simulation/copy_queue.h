@@ -13,6 +13,7 @@
 namespace rp {
 
 enum class CopyKind : std::uint8_t { kInput, kWeights, kOutput, kGradient };
+inline constexpr std::size_t kNumCopyKinds = 4;
 
 struct SimulatedCopy {
   CopyKind kind = CopyKind::kInput;

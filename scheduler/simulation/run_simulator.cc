@@ -289,7 +289,7 @@ class RunSimulation {
   }
 
   void end_copy(const SimulatedLinks::End& end) {
-    static constexpr IndexedArray<CopyKind, SpanKind, 4> kKinds = {
+    static constexpr IndexedArray<CopyKind, SpanKind, kNumCopyKinds> kKinds = {
         SpanKind::kUploadInput, SpanKind::kUploadWeights, SpanKind::kDownloadOutput, SpanKind::kDownloadGradient};
     const SimulatedCopy& copy = end.copy.copy;
     RunSpan span = span_of(copy.slot, kKinds[copy.kind], copy.microbatch, end.copy.start);

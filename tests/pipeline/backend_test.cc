@@ -63,12 +63,12 @@ TEST(Backend, OfEmulatedGpusHasTheirLimitsAndNoData) {
   EXPECT_FALSE(plan_on(*backend).fits_device);
   EXPECT_LT(plan_on(*backend).limits.max_stage_bytes, std::uint64_t{2} << 30);
   StoreSettings store;
-  backend->complete(store);
+  backend->complete_store(store);
   EXPECT_TRUE(store.is_sparse);
   EXPECT_GT(store.emulated_memory_bytes, 0U);
   EXPECT_EQ(store.arena_limit_bytes, store.emulated_memory_bytes);
   CoordinatorOptions coordinator;
-  backend->complete(coordinator);
+  backend->complete_coordinator(coordinator);
   EXPECT_TRUE(coordinator.make_updater);
 }
 
@@ -76,7 +76,7 @@ TEST(Backend, KeepsTheUsersLimitOfStages) {
   for (const char* device : {"cpu", "cuda", "sim:rtx4090"}) {
     const RuntimeSettings settings = settings_of(device);
     PlanSettings plan{.limits = {.max_stage_bytes = 7}};
-    backend_of(settings)->complete(plan);
+    backend_of(settings)->complete_plan(plan);
     EXPECT_EQ(plan.limits.max_stage_bytes, 7U) << device;
   }
 }

@@ -13,7 +13,7 @@ namespace {
 
 using test::kLong;
 
-constexpr std::uint64_t kPiece = BulkWindow::kMinPieceBytes;
+constexpr std::uint64_t kPiece = kMinBulkPieceBytes;
 constexpr std::uint64_t kUnderWay = 2;  // pieces of long copies
 
 // A stream that executes copies when the test calls do_one().

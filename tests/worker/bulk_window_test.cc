@@ -110,10 +110,10 @@ TEST(BulkWindow, HasTwoPiecesBytesUnderWayAndMorePiecesWhereCopiesAreShort) {
   copies.was_awaited = false;
   copies.copy(100 * kMiB);
   EXPECT_EQ(copies.peak_pieces, 2U);
-  EXPECT_EQ(copies.peak_in_flight, 2 * BulkWindow::kMinPieceBytes);
+  EXPECT_EQ(copies.peak_in_flight, 2 * kMinBulkPieceBytes);
   for (int i = 0; i < 100; ++i) copies.copy(kMiB + 5);
   EXPECT_EQ(copies.peak_pieces, 7U);
-  EXPECT_LE(copies.peak_in_flight, 2 * BulkWindow::kMinPieceBytes);
+  EXPECT_LE(copies.peak_in_flight, 2 * kMinBulkPieceBytes);
   for (int i = 0; i < 100; ++i) copies.copy(100);
   EXPECT_EQ(copies.peak_pieces, BulkWindow::kMaxPieces);
 }
@@ -133,11 +133,11 @@ TEST(BulkWindow, StaysWithinItsBounds) {
   Copies slow_host;
   slow_host.refill_ns = 5'000'000;
   for (int i = 0; i < 20; ++i) slow_host.copy(200 * kMiB);
-  EXPECT_EQ(slow_host.window.piece_bytes(), BulkWindow::kMaxPieceBytes);
+  EXPECT_EQ(slow_host.window.piece_bytes(), kMaxBulkPieceBytes);
   Copies slow_link;
   slow_link.bytes_per_ns = 5;
   for (int i = 0; i < 20; ++i) slow_link.copy(200 * kMiB);
-  EXPECT_EQ(slow_link.window.piece_bytes(), BulkWindow::kMinPieceBytes);
+  EXPECT_EQ(slow_link.window.piece_bytes(), kMinBulkPieceBytes);
 }
 
 // This is the case on the processor, where the thread that enqueues a copy executes it.
@@ -145,14 +145,14 @@ TEST(BulkWindow, LearnsNothingFromCopiesThatNobodyWaitedFor) {
   Copies copies;
   copies.was_awaited = false;
   for (int i = 0; i < 100; ++i) copies.copy(200 * kMiB);
-  EXPECT_EQ(copies.window.piece_bytes(), BulkWindow::kMinPieceBytes);
+  EXPECT_EQ(copies.window.piece_bytes(), kMinBulkPieceBytes);
 }
 
 // The first piece of a copy may wait for what was enqueued before it on the same stream.
 TEST(BulkWindow, NeverMeasuresTheFirstPieceOfACopy) {
   Copies copies;
   for (int i = 0; i < 100; ++i) copies.copy(4 * kMiB);
-  EXPECT_EQ(copies.window.piece_bytes(), BulkWindow::kMinPieceBytes);
+  EXPECT_EQ(copies.window.piece_bytes(), kMinBulkPieceBytes);
 }
 
 }  // namespace

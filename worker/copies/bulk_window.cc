@@ -78,8 +78,8 @@ void BulkWindow::see_done(std::uint64_t num_done, bool was_awaited, std::int64_t
 
 void BulkWindow::choose_piece() {
   constexpr std::uint64_t kUnit = std::uint64_t{512} << 10;
-  if (const auto bytes = refill_.refill_bytes(kMaxPieceBytes)) {
-    piece_bytes_ = std::clamp(round_up(*bytes + *bytes / 2, kUnit), kMinPieceBytes, kMaxPieceBytes);
+  if (const auto bytes = refill_.refill_bytes(kMaxBulkPieceBytes)) {
+    piece_bytes_ = std::clamp(round_up(*bytes + *bytes / 2, kUnit), kMinBulkPieceBytes, kMaxBulkPieceBytes);
   }
 }
 

@@ -26,8 +26,6 @@ namespace rp {
 
 class BulkWindow {
  public:
-  static constexpr std::uint64_t kMinPieceBytes = kMinBulkPieceBytes;
-  static constexpr std::uint64_t kMaxPieceBytes = kMaxBulkPieceBytes;
   static constexpr std::uint64_t kMaxPieces = 8;  // in flight, if copies are shorter than a piece
 
   // The current length of a long copy's pieces. At most twice as many bytes are in flight. It
@@ -63,7 +61,7 @@ class BulkWindow {
   [[nodiscard]] std::uint64_t max_bytes_in_flight() const { return kBulkPiecesInFlight * piece_bytes_; }
   void choose_piece();
 
-  std::uint64_t piece_bytes_ = kMinPieceBytes;
+  std::uint64_t piece_bytes_ = kMinBulkPieceBytes;
 
   // Pieces. `ends_` contains, for each of the last kMaxPieces pieces, the bytes of all pieces up to
   // and including it, at its number mod kMaxPieces.

@@ -74,14 +74,14 @@ struct WorkerTrace::Tracks {
   TraceTrack upload_inputs;
   TraceTrack upload_weights;
   TraceTrack download;
-  IndexedArray<WorkerThread, TraceTrack, 4> waits;
+  IndexedArray<WorkerThread, TraceTrack, kNumWorkerThreads> waits;
   CopyTrace inputs;
   CopyTrace weights;
   CopyTrace downloads;
   std::optional<TraceTrack> download_gradients;  // set if gradients have a stream of their own
   std::optional<CopyTrace> own_gradients;
   // By stream: the copy that the stream's thread is enqueueing; null if it was dropped.
-  IndexedArray<StreamKind, CopyTrace::Copy*, 5> begun{};
+  IndexedArray<StreamKind, CopyTrace::Copy*, kNumStreamKinds> begun{};
 
   [[nodiscard]] CopyTrace& copies(StreamKind stream) {
     switch (stream) {
