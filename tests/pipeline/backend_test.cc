@@ -26,7 +26,7 @@ Model emulated_model() { return models::emulated("preset:qwen3-1.7b", {.sequence
 
 PlanSettings plan_on(const Backend& backend) {
   PlanSettings settings;
-  backend.complete(settings);
+  backend.complete_plan(settings);
   return settings;
 }
 
