@@ -25,7 +25,7 @@ void check_options(const PipelineOptions& options, const Model& model, const std
     refuse(cat("num_microbatches is ", options.num_microbatches, ", but must be at least 1"));
   if (options.rounds_per_step < 1)
     refuse(cat("rounds_per_step is ", options.rounds_per_step, ", but must be at least 1"));
-  if (model.dtype() != at::kFloat && model.dtype() != at::kBFloat16 && model.dtype() != at::kHalf) {
+  if (!is_working_dtype(model.dtype())) {
     refuse(cat("the model's dtype is ", at::toString(model.dtype()),
                "; at::kFloat, at::kBFloat16 and at::kHalf are possible"));
   }
