@@ -74,6 +74,7 @@ void Coordinator::set_buffers(int pipeline, const std::map<int, BlockContents>& 
   if (buffers.empty()) return;
   auto round = std::make_shared<Round>();
   round->traits.pipeline = pipeline;
+  round->number = Round::kNoNumber;
   round->num_layers = static_cast<int>(store_.catalogue().pipelines()[pipeline].num_layers);
   round->move_to(RoundState::kDone);
   inputs_.place_table(*round);

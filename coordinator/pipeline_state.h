@@ -42,6 +42,8 @@ struct PipelineState {
   bool evaluates_newest = false;
   bool is_stamped = false;  // the weights are stamped, and were not written outside of a step since
 
+  // Returns the version of the weights after the last accepted step. They are stored in working copy version() mod
+  // copies.
   [[nodiscard]] std::uint64_t version() const { return num_steps + version_offset; }
   // Returns the version of the weights that the next round computes with.
   [[nodiscard]] std::uint64_t used_version(bool newest) const {

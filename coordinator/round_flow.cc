@@ -32,7 +32,8 @@ RoundFlow::RoundFlow(Store& store, InputBlocks& inputs, const std::vector<std::u
       on_commit_(std::move(on_commit)),
       plans_(store.catalogue(), plan_settings(pipelines)),
       dispatcher_(store),
-      blocks_(store, inputs),
+      frees_(store),
+      blocks_(store, inputs, frees_),
       report_(board),
       device_memory_(store.num_workers()) {
   for (const auto& pipeline : pipelines) {

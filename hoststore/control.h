@@ -124,7 +124,9 @@ struct FreeRecord {
 };
 static_assert(ShmSafe<FreeRecord>);
 
-// The reason why a task failed. Writer: the task's worker, before the completion with kFailed.
+// Describes why a task failed: an exception in a layer or loss, which the coordinator throws as WorkerError. (Fault:
+// why a process died. Failure of rp-launch: why the run failed.) Writer: the task's worker, in
+// StageRunner::fail_task(), before the completion with kFailed. Read by task_failure() only.
 struct FailureRecord {
   using ShmFormat = void;
   static constexpr std::int64_t kLoss = -1;

@@ -143,7 +143,7 @@ FunctionUpdate& Pipeline::Impl::function_update() {
 }
 
 const std::vector<NamedParameter>& Pipeline::Impl::optimizer_parameters() {
-  const std::uint64_t version = coordinator().version(number_);
+  const std::uint64_t version = coordinator().pipeline_state(number_).version();
   return function_update().parameters(version);
 }
 
@@ -151,9 +151,9 @@ const std::vector<NamedParameter>& Pipeline::Impl::optimizer_parameters() {
 
 std::vector<ParameterState> Pipeline::Impl::parameters(std::uint64_t steps_ago) {
   runtime_->check_has_weights("parameters(), or a model or state that is saved or loaded");
-  Coordinator& coordinator = this->coordinator();
+  const PipelineState& state = coordinator().pipeline_state(number_);
   Store& store = runtime_->store();
-  const std::uint64_t version = coordinator.version(number_) - std::min(coordinator.num_steps(number_), steps_ago);
+  const std::uint64_t version = state.version() - std::min(state.num_steps, steps_ago);
   std::vector<ParameterState> result;
   for (const TensorRecord* tensor : parameter_records()) {
     const UseRecord& use = store.catalogue().uses()[tensor->use];

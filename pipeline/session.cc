@@ -1,6 +1,5 @@
 #include "roundpipe/session.h"
 
-#include <c10/util/Exception.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -70,11 +69,8 @@ void record_for_launcher() {
     return;  // a requested end
   } catch (const WorkerGone&) {
     return;  // the worker's own record contains more
-  } catch (const c10::Error& error) {
-    g_board_entry->record_fault(FaultKind::kException, static_cast<int>(ExitCode::kUserError),
-                                error.what_without_backtrace());
   } catch (...) {
-    (void)record_current_exception(*g_board_entry);
+    record_exception(*g_board_entry, describe_without_backtrace());
   }
 }
 
@@ -238,13 +234,10 @@ void Session::Impl::serve_as_worker() {
     const ServeEnd end = watching_tool().empty() ? ServeEnd::kEndOfProcess : ServeEnd::kProcessGoesOn;
     runtime_->serve({.store = *store, .worker = role_.worker, .board = board_entry(), .trace = journal(), .end = end});
     leave(0);
-  } catch (const c10::Error& error) {
-    board_entry().record_fault(FaultKind::kException, static_cast<int>(ExitCode::kUserError),
-                               error.what_without_backtrace());
-    leave(static_cast<int>(ExitCode::kUserError));
   } catch (...) {
-    // rp-launch prints the record of the worker that failed first.
-    leave(static_cast<int>(record_current_exception(board_entry())));
+    const ExceptionDescription exception = describe_without_backtrace();
+    record_exception(board_entry(), exception);  // rp-launch prints the record of the worker that failed first
+    leave(static_cast<int>(exception.code));
   }
 }
 

@@ -24,7 +24,7 @@ void Dispatcher::append(const std::shared_ptr<Round>& round, std::size_t first_s
   for (std::size_t i = first_slot; i < end_slot; ++i) {
     Slot& slot = round->slots[i];
     slot.number = num_appended_++;
-    slot.task.move_to(TaskState::kAccepted, static_cast<std::int64_t>(slot.number));
+    round->move_to(slot, TaskState::kAccepted);
   }
   flights_.push_back({round, first_slot, end_slot});
 }
@@ -57,7 +57,7 @@ void Dispatcher::send(Round& round, Slot& slot) {
     table.source(row.kind, row.index) = {
         .worker = slot.worker, .first_event = slot.first_event + (is_once_a_task(row.kind) ? num_microbatches - 1 : 0)};
   }
-  slot.task.move_to(TaskState::kDispatched, static_cast<std::int64_t>(slot.number));
+  round.move_to(slot, TaskState::kDispatched);
   RP_ASSERT(commands_[worker].try_push(command));
 }
 
@@ -70,7 +70,7 @@ Dispatcher::Next Dispatcher::next() const {
 
 void Dispatcher::commit_next() {
   const Next committed = next();
-  committed.slot->task.move_to(TaskState::kCommitted, static_cast<std::int64_t>(num_committed_));
+  committed.round->move_to(*committed.slot, TaskState::kCommitted);
   --outstanding_[committed.slot->worker];
   ++num_committed_;
   if (committed.ends_flight) flights_.pop_front();

@@ -65,6 +65,8 @@ struct BlockOfRound {
 // Coordinator set before the first slot is appended do not change afterwards, except `attempt`,
 // which accepting a backward pass sets.
 struct Round {
+  static constexpr std::uint64_t kNoNumber = ~std::uint64_t{0};  // of the caller's initial buffers
+
   RoundTraits traits;
   // Counted since the start of training, and for evaluations from kFirstEvaluation: the key of random
   // numbers.
@@ -103,7 +105,11 @@ struct Round {
   // Returns true if all slots are committed, and no more will be added.
   [[nodiscard]] bool is_done() const { return is(RoundState::kDone); }
   [[nodiscard]] bool is(RoundState state) const { return lifecycle_.is(state); }
-  void move_to(RoundState state) { lifecycle_.move_to(state, static_cast<std::int64_t>(number)); }
+  void move_to(RoundState state) { lifecycle_.move_to(state, static_cast<std::int64_t>(number), traits.pipeline); }
+  // Moves a task of this round.
+  void move_to(Slot& slot, TaskState state) const {
+    slot.task.move_to(state, static_cast<std::int64_t>(slot.number), traits.pipeline);
+  }
 
  private:
   Lifecycle<kRoundLifecycle> lifecycle_;

@@ -11,6 +11,7 @@ PendingStep::PendingStep(std::uint64_t version, const Catalogue& catalogue, std:
                          std::span<const GroupId> groups, bool scales_loss)
     : version_(version),
       catalogue_(catalogue),
+      number_of_pipeline_(pipeline),
       pipeline_(catalogue.pipelines()[pipeline]),
       groups_(groups),
       scales_loss_(scales_loss) {

@@ -70,7 +70,7 @@ class PendingStep {
   void call(std::uint64_t used_version, StepRequest request);
   [[nodiscard]] bool is_called() const { return !lifecycle_.is(StepState::kCollecting); }
   [[nodiscard]] bool is(StepState state) const { return lifecycle_.is(state); }
-  void move_to(StepState state) { lifecycle_.move_to(state, static_cast<std::int64_t>(version_)); }
+  void move_to(StepState state) { lifecycle_.move_to(state, static_cast<std::int64_t>(version_), number_of_pipeline_); }
 
   // Stores the gradient of a use, from the step's last round so far.
   void set_gradient(const CommittedGradient& gradient) { gradients_[gradient.use] = gradient; }
@@ -117,6 +117,7 @@ class PendingStep {
 
   const std::uint64_t version_;
   const Catalogue& catalogue_;
+  const std::uint32_t number_of_pipeline_;
   const PipelineRecord& pipeline_;
   const std::span<const GroupId> groups_;
   const bool scales_loss_;

@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "common/check.h"
 #include "worker/observers/copy_trace.h"
 
 namespace rp {
@@ -88,10 +89,10 @@ struct WorkerTrace::Tracks {
       case StreamKind::kUploadParameters: return weights;
       case StreamKind::kUploadActivations: return inputs;
       case StreamKind::kDownloadGradients: return own_gradients ? *own_gradients : downloads;
-      case StreamKind::kDownload:
+      case StreamKind::kDownload: return downloads;
       case StreamKind::kCompute: break;  // nothing is copied on the compute stream
     }
-    return downloads;
+    RP_ASSERT(false);
   }
   void end_copy(StreamKind stream, const TraceRecord& record) {
     if (begun[stream] != nullptr) copies(stream).end(*begun[stream], record);
