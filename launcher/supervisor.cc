@@ -31,6 +31,7 @@ Supervisor::Supervisor(LaunchPlan plan)
 }
 
 int Supervisor::run() {
+  members_.reserve(run_.plan.processes.size());  // a message may start the workers while a loop visits the members
   members_.push_back(std::make_unique<Member>(run_, run_.plan.processes[0]));
   while (!phase_.is(RunPhase::kDone)) {
     PollSet set;
