@@ -47,6 +47,7 @@ class Lifecycle {
  public:
   using State = typename std::remove_cvref_t<decltype(kTable)>::StateType;
 
+  [[nodiscard]] State state() const { return state_; }
   [[nodiscard]] bool is(State state) const { return state_ == state; }
   [[nodiscard]] const char* name() const { return kTable.names[state_]; }
 

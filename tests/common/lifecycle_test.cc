@@ -24,6 +24,7 @@ TEST(Lifecycle, BeginsInTheFirstStateAndMovesAsTheTableAllows) {
   light.move_to(Light::kOn);
   light.move_to(Light::kBroken);
   EXPECT_TRUE(light.is(Light::kBroken));
+  EXPECT_EQ(light.state(), Light::kBroken);
   EXPECT_STREQ(light.name(), "broken");
 }
 
