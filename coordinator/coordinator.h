@@ -133,9 +133,8 @@ class Coordinator {
   [[nodiscard]] std::uint64_t num_rounds_of_steps(int pipeline) const { return at(pipeline).num_rounds_of_steps; }
   // Returns false if all parameters are frozen.
   [[nodiscard]] bool is_trained(int pipeline) const { return at(pipeline).is_trained; }
-  // Returns the version of the weights after the last accepted step. They are stored in working
-  // copy version() mod copies.
-  [[nodiscard]] std::uint64_t version(int pipeline) const { return at(pipeline).version(); }
+  // Returns the version of the weights after the last accepted step.
+  [[nodiscard]] Version version(int pipeline) const { return at(pipeline).version(); }
   // Returns the number of rounds with gradients since the last step.
   [[nodiscard]] int rounds_since_step(int pipeline) const { return at(pipeline).rounds_since_step; }
   [[nodiscard]] Plan plan(int pipeline, PlanKind kind);

@@ -109,7 +109,7 @@ std::exception_ptr RoundFlow::commit(const Completion& completion) {
   const Dispatcher::Next next = dispatcher_.next();
   Round& round = *next.round;
   const Slot& slot = *next.slot;
-  RP_ASSERT(completion.slot == in_epoch(store_.current_epoch(), slot.number));
+  RP_ASSERT(completion.slot == in_epoch(store_.epoch().observe(), slot.number));
   if (completion.outcome == TaskOutcome::kFailed) return std::make_exception_ptr(task_failure(store_, round, slot));
   check_weights_seen(store_, round, slot);
   plans_.note_memory(completion.memory);

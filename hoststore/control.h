@@ -61,7 +61,7 @@ struct Command {
   std::uint64_t slot = 0;
   std::uint64_t round = 0;            // counted from the start of training; the key of random numbers
   std::uint64_t step = 0;             // counted from 1
-  std::uint64_t version = 0;          // of the weights
+  Version version{};                  // of the weights
   std::uint64_t released_before = 0;  // gradients may be written once gradient_released is at least this
   std::uint64_t first_event = 0;      // the outputs of microbatch m have event first_event + m + 1 (without epoch)
   std::uint64_t table = 0;            // offset of the round's table in the coordinator's arena
@@ -168,9 +168,11 @@ static_assert(sizeof(EventRing) == 4616 && ShmSafe<EventRing>);
 struct LossScaleRecord {
   using ShmFormat = void;
   static constexpr std::size_t kNumScales = 4;
-  SequenceWord version;  // writer: the coordinator. The newest version whose scale is known
+  NumberWord<Version> version;  // writer: the coordinator. The newest version whose scale is known
   // Writer: the coordinator, before `version`. The scale of version v is at v mod 4.
   std::array<double, kNumScales> scales{};
+
+  [[nodiscard]] static std::size_t place_of(Version version) { return version.value() % kNumScales; }
 };
 static_assert(sizeof(LossScaleRecord) == 40 && ShmSafe<LossScaleRecord>);
 
@@ -206,9 +208,9 @@ static_assert(ShmSafe<ControlHeader>);
 struct ControlLayout {
   explicit ControlLayout(const ControlHeader& header);
 
-  std::uint64_t epoch = 0;      // SequenceWord; writer: the coordinator
+  std::uint64_t epoch = 0;      // NumberWord<Epoch>; writer: the coordinator
   std::uint64_t failed = 0;     // SequenceWord; writer: the coordinator. 1: the run has failed and will be ended
-  std::uint64_t published = 0;  // SequenceWord per weight group; writer: the coordinator
+  std::uint64_t published = 0;  // NumberWord<Version> per weight group; writer: the coordinator
   std::uint64_t gradient_released = 0;  // SequenceWord per use; writer: the coordinator
   std::uint64_t loss_scales = 0;        // LossScaleRecord per pipeline; writer: the coordinator
   // SequenceWord per pipeline; writer: the coordinator. Increases whenever a group's gradient is added, its norm

@@ -18,6 +18,10 @@ using UseId = StrongNumber<struct UseIdTag, std::uint32_t>;
 // within its pipeline is a plain int.
 using CatalogueLayer = StrongNumber<struct CatalogueLayerTag, std::uint32_t>;
 
+// Numbers the versions of a pipeline's weights, each of which is the result of a step. Versions only grow, also when a
+// state is loaded.
+using Version = StrongNumber<struct VersionTag, std::uint64_t>;
+
 // Numbers an epoch, which ends when the coordinator discards work in progress and starts again.
 using Epoch = StrongNumber<struct EpochTag, std::uint64_t>;
 

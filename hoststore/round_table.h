@@ -105,7 +105,7 @@ static_assert(sizeof(LossRecord) == 64 && ShmSafe<LossRecord>);
 struct WeightsSeen {
   using ShmFormat = void;
   std::uint64_t checksum = 0;  // 0: no weights were uploaded for this use
-  std::uint64_t version = 0;
+  Version version{};
   bool operator==(const WeightsSeen&) const = default;
 };
 static_assert(sizeof(WeightsSeen) == 16 && ShmSafe<WeightsSeen>);

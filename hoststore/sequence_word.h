@@ -66,4 +66,22 @@ class SequenceWord {
 };
 static_assert(sizeof(SequenceWord) == 8 && ShmSafe<SequenceWord>);
 
+// A SequenceWord that counts in a StrongNumber, such as the newest version of a weight group.
+template <typename Number>
+class NumberWord {
+ public:
+  using ShmFormat = void;
+
+  void publish(Number value) { word_.publish(value.value()); }
+  [[nodiscard]] Number observe() const { return Number(word_.observe()); }
+  [[nodiscard]] WaitResult wait_at_least(Number value, const WaitLimits& limits) const {
+    return word_.wait_at_least(value.value(), limits);
+  }
+  void wake() const { word_.wake(); }
+
+ private:
+  SequenceWord word_;
+};
+static_assert(sizeof(NumberWord<Version>) == 8 && ShmSafe<NumberWord<Version>>);
+
 }  // namespace rp

@@ -18,7 +18,7 @@ OutputWriter::OutputWriter(Store& store, int worker, Device& device, OutputSigna
 void OutputWriter::take_back_freed() {
   FreeRecord record;
   while (frees_.try_pop(record)) {
-    if (record.epoch == store_.current_epoch()) allocator_.free(record.offset);
+    if (record.epoch == store_.epoch().observe()) allocator_.free(record.offset);
   }
 }
 

@@ -17,7 +17,7 @@ std::string task_text(const Round& round, const Slot& slot) {
 }
 
 void check_seen(const Catalogue& catalogue, Round& round, const Slot& slot, GroupId group, const WeightsSeen& seen) {
-  const std::uint64_t wanted = catalogue.weight_groups()[group].is_trained != 0 ? round.version : 0;
+  const Version wanted = catalogue.weight_groups()[group].version_in(round.version);
   const WeightsSeen& first = round.weights_seen.emplace(group, seen).first->second;
   if (seen.version == wanted && seen == first) return;
   throw violation_of(ProtocolRule::kSameWeights,

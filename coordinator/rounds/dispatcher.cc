@@ -50,7 +50,7 @@ void Dispatcher::send(Round& round, Slot& slot) {
   ++outstanding_[worker];
   ++num_dispatched_;
   Command command = command_of(round, slot);
-  command.slot = in_epoch(store_.current_epoch(), slot.number);
+  command.slot = in_epoch(store_.epoch().observe(), slot.number);
   command.first_event = slot.first_event;
   const RoundTable table = store_.round_table(round);
   for (const BlockRow& row : output_rows(command, store_.catalogue())) {

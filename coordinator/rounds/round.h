@@ -69,10 +69,10 @@ struct Round {
   // Counted since the start of training, and for evaluations from kFirstEvaluation: the key of random
   // numbers.
   std::uint64_t number = 0;
-  std::uint64_t step = 0;          // counted from 1
-  std::uint64_t version = 0;       // of the weights that the round computes with
-  std::uint64_t next_version = 0;  // of the weights that the round's step makes
-  std::uint64_t attempt = 0;       // of rounds with gradients
+  std::uint64_t step = 0;     // counted from 1
+  Version version{};          // of the weights that the round computes with
+  Version next_version{};     // of the weights that the round's step makes
+  std::uint64_t attempt = 0;  // of rounds with gradients
   Plan plan;
   CatalogueLayer first_layer{};
   int num_layers = 0;

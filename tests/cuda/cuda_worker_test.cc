@@ -77,7 +77,7 @@ class GpuWorker {
         (void)ring.wait({&has_ended, kNsPerMs});
       }
     }
-    store->epoch().publish(kEndEpoch.value());
+    store->epoch().publish(kEndEpoch);
     thread.join();
     if (error) std::rethrow_exception(error);
   }

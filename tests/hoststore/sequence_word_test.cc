@@ -108,6 +108,16 @@ TEST(SequenceWord, PrefersItsFactToItsStopSoThatWhatIsThereIsNotLost) {
   EXPECT_EQ(word.wait_at_least(2, {&stop, kNsPerSecond}), WaitResult::kStopped);
 }
 
+TEST(NumberWord, IsASequenceWordThatCountsInATypeOfNumber) {
+  NumberWord<Version> word{};
+  EXPECT_EQ(word.observe(), Version(0));
+  std::thread waiter([&] { EXPECT_EQ(word.wait_at_least(Version(2), kLong), WaitResult::kReached); });
+  word.publish(Version(2));
+  waiter.join();
+  EXPECT_EQ(word.observe(), Version(2));
+  EXPECT_EQ(word.wait_at_least(Version(3), {&kNeverStop, 0}), WaitResult::kTimedOut);
+}
+
 TEST(Epoch, OrdersAllNumbersOfALaterOneBehindThoseOfAnEarlierOne) {
   const std::uint64_t largest = (std::uint64_t{1} << kEpochShift) - 1;
   EXPECT_LT(in_epoch(Epoch(1), largest), in_epoch(Epoch(2), 0));

@@ -85,9 +85,9 @@ TEST(Store, IsTheSameInTheProcessThatAttachesToIt) {
   EXPECT_EQ(view->num_workers(), 3);
   EXPECT_EQ(view->header().run_id, store->header().run_id);
   EXPECT_EQ(view->catalogue().to_bytes(), store->catalogue().to_bytes());
-  store->published(GroupId(1)).publish(5);
-  EXPECT_EQ(view->published(GroupId(1)).observe(), 5U);
-  EXPECT_EQ(view->published(GroupId(0)).observe(), 0U);
+  store->published(GroupId(1)).publish(Version(5));
+  EXPECT_EQ(view->published(GroupId(1)).observe(), Version(5));
+  EXPECT_EQ(view->published(GroupId(0)).observe(), Version(0));
   view->worker_words(2).events.publish(9);
   EXPECT_EQ(store->worker_words(2).events.observe(), 9U);
   *store->parameters(0) = std::byte{3};

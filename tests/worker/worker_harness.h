@@ -190,7 +190,7 @@ class ServedWorker {
   }
   // Ends the worker and rethrows what serve() threw.
   void finish() {
-    store->epoch().publish(kEndEpoch.value());
+    store->epoch().publish(kEndEpoch);
     join();
   }
   // Waits until serve() has ended by itself.

@@ -67,10 +67,10 @@ TEST(Worker, ClearsItsAccumulatorsWhileWeightsAreMissing) {
   ServedWorker worker;
   worker.start();
   Command command = test::fused_command();
-  command.version = 1;
+  command.version = Version(1);
   worker.push(command);
   EXPECT_EQ(worker.executor.cleared.wait_at_least(1, test::kLong), WaitResult::kReached);
-  worker.store->published(GroupId(1)).publish(1);
+  worker.store->published(GroupId(1)).publish(Version(1));
   EXPECT_EQ(next_completion(*worker.store).outcome, TaskOutcome::kDone);
   worker.finish();
 }
@@ -125,7 +125,7 @@ void expect_names_what_was_missing(const Command& command, const std::vector<std
 
 TEST(Worker, SaysForWhichWeightsItWaitedInVain) {
   Command command = test::forward_command();
-  command.version = 3;
+  command.version = Version(3);
   expect_names_what_was_missing(command,
                                 {"worker 0", "version 3 of weight group 0", "slot 0 (forward of layers 0-0, round 0)"});
 }
@@ -160,7 +160,7 @@ TEST(Worker, TellsTheBoardWhatEachThreadWaitsForAndForgetsItWhenItIsThere) {
   worker.start();
   EXPECT_TRUE(next_wait(worker, WorkerThread::kWeightUploader, WaitKind::kNextTask).is_idle());
   Command command = test::fused_command();
-  command.version = 3;
+  command.version = Version(3);
   command.released_before = 1;
   worker.table.source(BlockKind::kActivation, 1) = {.worker = 1, .first_event = 6};
   worker.push(command);
@@ -175,7 +175,7 @@ TEST(Worker, TellsTheBoardWhatEachThreadWaitsForAndForgetsItWhenItIsThere) {
   EXPECT_EQ(worker.board.entry(1).task().slot, 1);
   EXPECT_EQ(worker.board.entry(1).task().num_microbatches, 2);
 
-  worker.store->published(GroupId(1)).publish(3);
+  worker.store->published(GroupId(1)).publish(Version(3));
   EXPECT_EQ(next_wait(worker, WorkerThread::kStageRunner, WaitKind::kOwnInputs).numbers[0], 0);
   worker.store->worker_words(1).events.publish(8);
   EXPECT_EQ(next_wait(worker, WorkerThread::kGradientDownloader, WaitKind::kGradientReleased).numbers[0], 1);
@@ -193,7 +193,7 @@ TEST(Worker, TellsTheBoardWhatEachThreadWaitsForAndForgetsItWhenItIsThere) {
 TEST(Worker, LeavesTheWaitThatFailedOnTheBoard) {
   ServedWorker worker({.wait_timeout_ns = kShort});
   Command command = test::forward_command();
-  command.version = 3;
+  command.version = Version(3);
   worker.start();
   worker.push(command);
   EXPECT_THROW(worker.join(), Error);
@@ -246,7 +246,7 @@ TEST(Worker, ThatCannotWarmUpNeverAsksForCommands) {
 // A worker must end even while it waits for something.
 TEST(Worker, EndsWhateverItWaitsFor) {
   Command no_weights = test::forward_command();
-  no_weights.version = 1;
+  no_weights.version = Version(1);
   const Command no_input = test::fused_command();  // its source is set below
   Command no_free_gradient = test::fused_command();
   no_free_gradient.released_before = 1;

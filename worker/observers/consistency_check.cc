@@ -18,7 +18,7 @@ std::string stamp_text(const WeightStamp::Contents& stamp) {
   return cat("version ", stamp.version, stamp.is_complete ? "" : ", being written");
 }
 
-bool has_version(const WeightStamp::Contents& stamp, std::uint64_t version) {
+bool has_version(const WeightStamp::Contents& stamp, Version version) {
   return stamp.is_complete && stamp.version == version;
 }
 
@@ -87,7 +87,7 @@ std::string ConsistencyCheck::place_text(const Command& command) const {
 }
 
 void ConsistencyCheck::command_taken(const Command& command) {
-  const Epoch epoch = store_.current_epoch();
+  const Epoch epoch = store_.epoch().observe();
   if (epoch != kEndEpoch && epoch_of(command.slot) != epoch) {
     throw violation_of(ProtocolRule::kEpoch, cat(place_text(command), ": a command came in epoch ", epoch));
   }
@@ -98,9 +98,9 @@ void ConsistencyCheck::command_taken(const Command& command) {
   next_slot_ = command.slot + 1;
 }
 
-void ConsistencyCheck::weights_published(const Command& command, UseId use, std::uint64_t version) {
+void ConsistencyCheck::weights_published(const Command& command, UseId use, Version version) {
   const GroupId group = store_.catalogue().uses()[use].group;
-  const std::uint64_t copy = version % store_.catalogue().weight_groups()[group].num_copies;
+  const std::uint64_t copy = store_.catalogue().weight_groups()[group].copy_of(version);
   const WeightStamp::Contents stamp = store_.stamp(group, copy).observe();
   if (has_version(stamp, version)) return;
   throw violation_of(ProtocolRule::kPublishedWeights,
@@ -109,16 +109,15 @@ void ConsistencyCheck::weights_published(const Command& command, UseId use, std:
                          copy, " holds ", stamp_text(stamp)));
 }
 
-void ConsistencyCheck::weights_enqueued(const Command& command, UseId use, std::uint64_t version,
-                                        const std::byte* memory) {
+void ConsistencyCheck::weights_enqueued(const Command& command, UseId use, Version version, const std::byte* memory) {
   const std::uint64_t bytes = store_.catalogue().weight_groups()[store_.catalogue().uses()[use].group].bytes();
   read_back(device_.stream(StreamKind::kUploadParameters), weights_piece_, {}, {memory, bytes},
             [this, command, use, version](std::uint64_t found) { compare_weights(command, use, version, found); });
 }
 
-void ConsistencyCheck::compare_weights(const Command& command, UseId use, std::uint64_t version, std::uint64_t found) {
+void ConsistencyCheck::compare_weights(const Command& command, UseId use, Version version, std::uint64_t found) {
   const GroupId group = store_.catalogue().uses()[use].group;
-  const std::uint64_t copy = version % store_.catalogue().weight_groups()[group].num_copies;
+  const std::uint64_t copy = store_.catalogue().weight_groups()[group].copy_of(version);
   const WeightStamp::Contents stamp = store_.stamp(group, copy).observe();
   if (!has_version(stamp, version)) {
     throw violation_of(ProtocolRule::kWeightsStay,

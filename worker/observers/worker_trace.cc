@@ -107,11 +107,10 @@ TraceTrack& WorkerTrace::waits(WorkerThread thread) { return tracks_->waits[thre
 
 void WorkerTrace::copy_begun(StreamKind stream) { tracks_->begun[stream] = tracks_->copies(stream).begin(); }
 
-void WorkerTrace::weights_piece_enqueued(const Command& command, UseId use, std::uint64_t version,
-                                         std::uint64_t bytes) {
+void WorkerTrace::weights_piece_enqueued(const Command& command, UseId use, Version version, std::uint64_t bytes) {
   const UseRecord& of_use = catalogue_.uses()[use];
   TraceRecord record = use_of(TraceKind::kUploadWeights, command, of_use);
-  record.numbers = {number(bytes), number(version), of_use.group.value()};
+  record.numbers = {number(bytes), number(version.value()), of_use.group.value()};
   tracks_->end_copy(StreamKind::kUploadParameters, record);
 }
 
