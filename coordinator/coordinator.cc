@@ -17,7 +17,7 @@ Wait wait_for_round(WaitKind kind, const Round& round) {
   Wait wait{.kind = kind, .numbers = {static_cast<std::int64_t>(round.number), round.traits.pipeline}};
   for (const Slot& slot : round.slots) {  // the last slot that the wait needs
     if (kind == WaitKind::kRoundEnd || slot.phase != Phase::kBackward)
-      wait.slot = static_cast<std::int64_t>(slot.number);
+      wait.slot = static_cast<std::int64_t>(slot.number.value());
   }
   return wait;
 }

@@ -70,7 +70,7 @@ void check_kept_block(Store& store, const RoundTable& table, BlockRow row, int m
   throw violation_of(
       ProtocolRule::kBlocksStay,
       cat("a block that is kept for the caller (boundary or layer ", row.index, ", microbatch ", microbatch,
-          ", written by slot ", number_of(place.slot), ") had checksum ", wanted, " and has now ", found));
+          ", written by slot ", place.slot.number(), ") had checksum ", wanted, " and has now ", found));
 }
 
 }  // namespace rp

@@ -19,11 +19,11 @@ namespace rp {
 // One stage of one round at its place in the order of dispatch.
 struct Slot {
   Lifecycle<kTaskLifecycle> task{};
-  std::uint64_t number = 0;  // without epoch; set when the task is accepted
+  SlotNumber number{};  // set when the task is accepted
   Phase phase = Phase::kForward;
   LayerRange layers;
-  int worker = -1;                // set at the dispatch
-  std::uint64_t first_event = 0;  // set at the dispatch
+  int worker = -1;            // set at the dispatch
+  EventNumber first_event{};  // set at the dispatch
 };
 
 // A caller's request for a round, except its inputs.

@@ -44,7 +44,7 @@ class BrokenCoordinator : public testing::Test {
     ASSERT_EQ(ring.wait(kLong), WaitResult::kReached);
     Completion completion;
     ASSERT_TRUE(ring.try_pop(completion));
-    EXPECT_EQ(completion.slot, slot);
+    EXPECT_EQ(completion.slot, SlotInEpoch(slot));
   }
   // Sends `commands` to the worker, in addition to those that it has. Expects that it ends with an
   // error that names the rule and contains `parts`.
@@ -83,7 +83,7 @@ TEST_F(BrokenCoordinator, ThatKeepsTheRulesIsNotTold) {
   serve();
   worker_->push(forward(Version(1)));
   wait_for_completion(0);
-  table().source(BlockKind::kActivation, 1) = {.worker = 0, .first_event = 0};
+  table().source(BlockKind::kActivation, 1) = {.worker = 0, .first_event = EventNumber(0)};
   worker_->push(fused(Version(1)));
   wait_for_completion(1);
   EXPECT_EQ(table().weights_seen(UseId(0), false),
@@ -191,8 +191,8 @@ TEST_F(BrokenCoordinator, WritesIntoACopyBetweenTwoTasksOfARound) {
 TEST_F(BrokenCoordinator, HasAnEventPublishedBeforeTheBlockHasAPlace) {
   make();
   table().place(BlockKind::kActivation, 1, 0) = {};
-  store().worker_words(1).events.publish(1);
-  table().source(BlockKind::kActivation, 1) = {.worker = 1, .first_event = 0};
+  store().worker_words(1).events.publish(EventInEpoch(1));
+  table().source(BlockKind::kActivation, 1) = {.worker = 1, .first_event = EventNumber(0)};
   expect_violation(ProtocolRule::kDataBeforeEvent,
                    {"the activation at boundary 1, microbatch 0", "was not written yet"}, {fused()});
 }
@@ -200,8 +200,8 @@ TEST_F(BrokenCoordinator, HasAnEventPublishedBeforeTheBlockHasAPlace) {
 TEST_F(BrokenCoordinator, HasAnEventPublishedBeforeTheBlockHasItsData) {
   make();
   table().checksum(BlockKind::kActivation, 1, 0) = 0;
-  store().worker_words(1).events.publish(1);
-  table().source(BlockKind::kActivation, 1) = {.worker = 1, .first_event = 0};
+  store().worker_words(1).events.publish(EventInEpoch(1));
+  table().source(BlockKind::kActivation, 1) = {.worker = 1, .first_event = EventNumber(0)};
   expect_violation(ProtocolRule::kDataBeforeEvent, {"has a place and no data yet"}, {fused()});
 }
 
@@ -226,15 +226,15 @@ TEST_F(BrokenCoordinator, FreesAnActivationWhenItsReaderIsNotCommitted) {
   place_input(store(), other, BlockKind::kActivation, 0, {7, 8, 9}, 49152);
   Command second = forward();
   second.table = kBlockOffset;
-  second.slot = 1;
-  second.first_event = 2;
+  second.slot = SlotInEpoch(1);
+  second.first_event = EventNumber(2);
   worker_->push(second);
   wait_for_completion(1);
   ASSERT_EQ(other.place(BlockKind::kActivation, 1, 0).offset, freed.offset);
   Command reader = fused();
-  reader.slot = 2;
-  reader.first_event = 4;
-  table().source(BlockKind::kActivation, 1) = {.worker = 0, .first_event = 0};
+  reader.slot = SlotInEpoch(2);
+  reader.first_event = EventNumber(4);
+  table().source(BlockKind::kActivation, 1) = {.worker = 0, .first_event = EventNumber(0)};
   expect_violation(ProtocolRule::kBlocksStay,
                    {"the activation at boundary 1, microbatch 0", "of the arena of worker 0", "by slot 0 and has now"},
                    {reader});
@@ -264,7 +264,7 @@ TEST_F(BrokenCoordinator, WritesIntoABlockWhileItIsUploaded) {
 TEST_F(BrokenCoordinator, LetsATaskReadWhatALaterSlotMakes) {
   make();
   table().place(BlockKind::kActivation, 1, 0).arena = 1;
-  table().place(BlockKind::kActivation, 1, 0).slot = 5;
+  table().place(BlockKind::kActivation, 1, 0).slot = SlotInEpoch(5);
   expect_violation(ProtocolRule::kWaitsPointBackwards, {"was written by slot 5"}, {fused()});
 }
 
@@ -273,9 +273,9 @@ TEST_F(BrokenCoordinator, LetsATaskReadWhatAnEarlierEpochMade) {
   store().epoch().publish(Epoch(1));
   serve();
   table().place(BlockKind::kActivation, 1, 0).arena = 1;
-  table().place(BlockKind::kActivation, 1, 0).slot = in_epoch(Epoch(0), 0);
+  table().place(BlockKind::kActivation, 1, 0).slot = SlotInEpoch(Epoch(0), SlotNumber(0));
   Command command = fused();
-  command.slot = in_epoch(Epoch(1), 1);
+  command.slot = SlotInEpoch(Epoch(1), SlotNumber(1));
   expect_violation(ProtocolRule::kEpoch, {"slot 1 of epoch 1", "was written in epoch 0"}, {command});
 }
 
@@ -289,11 +289,11 @@ TEST_F(BrokenCoordinator, SendsCommandsOutOfSlotOrder) {
   make();
   serve();
   Command later = forward();
-  later.slot = 4;
+  later.slot = SlotInEpoch(4);
   worker_->push(later);
   wait_for_completion(4);
   Command earlier = fused();
-  earlier.slot = 3;
+  earlier.slot = SlotInEpoch(3);
   expect_violation(ProtocolRule::kSlotOrder, {"slot 3", "after that of slot 4"}, {earlier});
 }
 

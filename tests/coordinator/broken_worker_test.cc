@@ -52,7 +52,7 @@ class BrokenWorker : public testing::Test {
     EXPECT_EQ(ring.wait(kLong), WaitResult::kReached);
     Command command;
     EXPECT_TRUE(ring.try_pop(command));
-    EXPECT_EQ(number_of(command.slot), number);
+    EXPECT_EQ(command.slot.number(), SlotNumber(number));
     return command;
   }
   // The following methods do what a worker does in a task that follows the rules.
@@ -70,7 +70,7 @@ class BrokenWorker : public testing::Test {
     store_->round_table(command).gradient_checksum(use) = DataChecksum::of(store_->gradient(use));
   }
   void complete(const Command& command) {
-    const auto worker = static_cast<int>(number_of(command.slot) % 2);
+    const auto worker = static_cast<int>(command.slot.number().value() % 2);
     ASSERT_TRUE(store_->completion_writer(worker).try_push({.slot = command.slot}));
   }
   void do_task(std::uint64_t number) {
@@ -261,7 +261,7 @@ class BrokenWorkerDeathTest : public BrokenWorker {
     const auto round = accept();
     Command command = take(0);
     upload(command);
-    command.slot = slot;
+    command.slot = SlotInEpoch(slot);
     complete(command);
     coordinator_->wait_all(*round);
   }

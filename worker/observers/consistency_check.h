@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -61,7 +62,7 @@ class ConsistencyCheck final : public WorkerObserver {
   const int worker_;
   Device& device_;
   const std::function<void(std::exception_ptr)> fail_;
-  std::uint64_t next_slot_ = 0;           // used by the weight uploader: the lowest slot that may come
+  std::optional<SlotInEpoch> last_slot_;  // used by the weight uploader: of the last command
   std::vector<std::byte> weights_piece_;  // the piece of an upload that is copied back; used by the upload streams
   std::vector<std::byte> input_piece_;
 };

@@ -53,7 +53,7 @@ void use(rp::Store& store) {
     sink = static_cast<std::byte>(store.gradient_released(use).observe());
   }
   for (int worker = 0; worker < store.num_workers(); ++worker) {
-    sink = static_cast<std::byte>(store.worker_words(worker).events.observe());
+    sink = static_cast<std::byte>(store.worker_words(worker).events.observe().value());
     touch(reinterpret_cast<const std::byte*>(&store.event_ring(worker)), sizeof(rp::EventRing));
   }
   (void)store.regions();
