@@ -143,7 +143,7 @@ StepResult Pipeline::step(const Update& update, const StepOptions& options) {
   for (const ParameterGroup& group : update.groups()) request.rules.push_back(group.rule);
   if (update.function()) {
     request.function = [function = update.function(), &runner = impl_->function_update()](
-                           std::uint64_t version, bool skipped, const GradientWriter& write_gradient) {
+                           Version version, bool skipped, const GradientWriter& write_gradient) {
       runner.run(version, skipped, write_gradient, function);
     };
   } else if (update.groups().size() != 1 || update.groups().front().contains) {

@@ -143,7 +143,7 @@ FunctionUpdate& Pipeline::Impl::function_update() {
 }
 
 const std::vector<NamedParameter>& Pipeline::Impl::optimizer_parameters() {
-  const std::uint64_t version = coordinator().pipeline_state(number_).version();
+  const Version version = coordinator().pipeline_state(number_).version();
   return function_update().parameters(version);
 }
 
@@ -153,7 +153,7 @@ std::vector<ParameterState> Pipeline::Impl::parameters(std::uint64_t steps_ago) 
   runtime_->check_has_weights("parameters(), or a model or state that is saved or loaded");
   const PipelineState& state = coordinator().pipeline_state(number_);
   Store& store = runtime_->store();
-  const std::uint64_t version = state.version() - std::min(state.num_steps, steps_ago);
+  const Version version = state.version() - std::min(state.num_steps, steps_ago);
   std::vector<ParameterState> result;
   for (const TensorRecord* tensor : parameter_records()) {
     const UseRecord& use = store.catalogue().uses()[tensor->use];
@@ -162,7 +162,7 @@ std::vector<ParameterState> Pipeline::Impl::parameters(std::uint64_t steps_ago) 
     parameter.layer = record().layer_of(use.layer);
     parameter.parameter = tensor->name.data();
     parameter.name = cat(parameter.layer, ".", parameter.parameter);
-    parameter.working = parameter_view(store, *tensor, version % group.num_copies);
+    parameter.working = parameter_view(store, *tensor, group.copy_of(version));
     if (group.is_trained != 0) {
       parameter.master = master_view(store, *tensor, version);
       parameter.moment1 = moment_view(store, *tensor, group.moment1_offset);
