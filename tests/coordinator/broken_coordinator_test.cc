@@ -74,7 +74,7 @@ class BrokenCoordinator : public testing::Test {
   bool serves_ = false;
 };
 
-TEST_F(BrokenCoordinator, ThatKeepsTheRulesIsNotTold) {
+TEST_F(BrokenCoordinator, ThatKeepsTheRulesIsNotReported) {
   make({.num_copies = 2, .num_buffers = 1});
   for (const int layer : {0, 1})
     place_input(store(), table(), BlockKind::kBuffers, layer, {3}, kBlockOffset + 4096U * static_cast<unsigned>(layer));
@@ -118,7 +118,7 @@ TEST_F(BrokenCoordinator, PublishesOneWeightGroupOfAStageTooEarly) {
   expect_violation(ProtocolRule::kPublishedWeights, {"weight group 1", "holds version 0"}, {both});
 }
 
-TEST_F(BrokenCoordinator, PublishesWeightsThatNobodyWrote) {
+TEST_F(BrokenCoordinator, PublishesWeightsThatWereNotWritten) {
   make({.num_copies = 2});
   store().published(GroupId(0)).publish(Version(1));
   expect_violation(ProtocolRule::kPublishedWeights, {"working copy 1 holds nothing"}, {forward(Version(1))});
@@ -167,7 +167,7 @@ TEST_F(BrokenCoordinator, UpdatesACopyWhileItIsUploaded) {
                    {forward(Version(0))});
 }
 
-TEST_F(BrokenCoordinator, WritesIntoACopyWhileItIsUploadedAndTellsNobody) {
+TEST_F(BrokenCoordinator, WritesIntoACopyWhileItIsUploadedWithoutPublishing) {
   make();
   worker_->device.interrupt(StreamKind::kUploadParameters,
                             {.before_copy = [this] { *working_copy(GroupId(0), 0) = std::byte{77}; }});

@@ -41,7 +41,7 @@ TEST(Completions, ThatComeLateAreWaitedForWithWorkInBetween) {
   EXPECT_EQ(calls.waits, 3);
 }
 
-TEST(Completions, OfWhichNoneComesWhileNobodyComputesEndTheRun) {
+TEST(Completions, OfWhichNoneComesWhileNoWorkerComputesEndTheRun) {
   const std::unique_ptr<Store> store = two_layer_store({.wait_timeout_ns = 50 * kNsPerMs});
   Calls calls;
   Completions completions(*store, [&calls] { ++calls.hangs; });

@@ -213,7 +213,7 @@ TEST(CudaWorker, HasNothingOfItsComputeStreamWaitForADownload) {
   EXPECT_EQ(std::ranges::count(log[kDownloadOutputs], page), 3) << "a page of results for each task";
 }
 
-TEST(CudaWorker, TellsWithEachTaskWhatItHasOfItsMemory) {
+TEST(CudaWorker, ReportsItsMemoryWithEachTask) {
   const FakeDriver driver;
   GpuWorker worker(driver.table());
   worker.serve();
@@ -316,7 +316,7 @@ TEST_P(DeadPeer, ThatSignalledAndNeverWroteEndsTheWorkerWhichWaitsForItsGpu) {
   EXPECT_FALSE(deadline.passed());
 }
 
-TEST_P(DeadPeer, ThatHadWrittenAllIsMissedByNobody) { run(true, true); }
+TEST_P(DeadPeer, ThatHadWrittenAllIsNotMissed) { run(true, true); }
 
 INSTANTIATE_TEST_SUITE_P(Words, DeadPeer, testing::Values(GpuSignals::kWords));
 INSTANTIATE_TEST_SUITE_P(Events, DeadPeer, testing::Values(GpuSignals::kEvents));

@@ -96,7 +96,7 @@ INSTANTIATE_TEST_SUITE_P(Each, AnySignals,
 
 // Tests of single backends.
 
-TEST(EventSignals, RecordNoEventAnewThatAConsumerIsAboutToWaitFor) {
+TEST(EventSignals, RecordNoEventAgainThatAConsumerIsAboutToWaitFor) {
   const auto store = store_of(2);
   const FakeDriver driver;
   CudaDevice device(driver.table(), {.memory_bytes = 4 << 20, .signals = GpuSignals::kEvents},

@@ -190,7 +190,7 @@ dev_t device_of(int fd) {
   return fstat(fd, &info) == 0 ? info.st_dev : 0;
 }
 
-TEST(Store, KeepsWeightsGradientsAndStateOnDiskIfItIsToldToAndIsTheSameForWorkers) {
+TEST(Store, KeepsWeightsGradientsAndStateOnDiskIfAskedAndIsTheSameForWorkers) {
   const TempDirectory directory;
   StoreSettings settings = small_settings();
   settings.params_on = directory.path().string();
@@ -254,7 +254,7 @@ void expect_lie_is_refused(const char* what, void (*spoil)(ControlHeader&)) {
   munmap(page, 4096);
 }
 
-TEST(Store, IsNotAttachedToWhereItsHeaderLies) {
+TEST(Store, IsNotAttachedToIfItsHeaderIsWrong) {
   expect_lie_is_refused("magic", [](ControlHeader& header) { header.magic ^= 1; });
   expect_lie_is_refused("version", [](ControlHeader& header) { ++header.version; });
   expect_lie_is_refused("bytes", [](ControlHeader& header) { header.bytes += 4096; });

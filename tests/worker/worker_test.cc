@@ -155,7 +155,7 @@ Wait next_wait(const ServedWorker& worker, WorkerThread thread, WaitKind kind) {
   return {};
 }
 
-TEST(Worker, TellsTheBoardWhatEachThreadWaitsForAndForgetsItWhenItIsThere) {
+TEST(Worker, RecordsWhatEachThreadWaitsForOnTheBoardUntilItArrives) {
   ServedWorker worker;
   worker.start();
   EXPECT_TRUE(next_wait(worker, WorkerThread::kWeightUploader, WaitKind::kNextTask).is_idle());
