@@ -7,11 +7,9 @@
 //     if too few are left. INT and the end of the coordinator lead on as from `running`.
 // and to a process:
 //   respawning: its replacement will be started in its place on the fault board. From `ended` when the coordinator
-//   wants
-//     one, to `starting` when it was started; it then attaches as the process before it did.
+//     wants one, to `starting` when it was started; it then attaches as the process before it did.
 //   left out: the run goes on with one worker less. From `ended` or `respawning`, and back to `respawning` if the
-//   worker
-//     returns.
+//     worker returns.
 #pragma once
 
 #include <cstdint>

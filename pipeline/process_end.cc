@@ -16,7 +16,7 @@
 
 #include "common/files/output_file.h"
 #include "common/printable.h"
-#include "pipeline/session_impl.h"
+#include "pipeline/worker_watch.h"
 #include "roundpipe/error.h"
 
 namespace rp {
