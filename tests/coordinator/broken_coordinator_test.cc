@@ -74,7 +74,7 @@ class BrokenCoordinator : public testing::Test {
   bool serves_ = false;
 };
 
-TEST_F(BrokenCoordinator, ThatKeepsTheRulesIsNotReported) {
+TEST_F(BrokenCoordinator, IsNotReportedIfItFollowsTheRules) {
   make({.num_copies = 2, .num_buffers = 1});
   for (const int layer : {0, 1})
     place_input(store(), table(), BlockKind::kBuffers, layer, {3}, kBlockOffset + 4096U * static_cast<unsigned>(layer));
@@ -118,7 +118,7 @@ TEST_F(BrokenCoordinator, PublishesOneWeightGroupOfAStageTooEarly) {
   expect_violation(ProtocolRule::kPublishedWeights, {"weight group 1", "holds version 0"}, {both});
 }
 
-TEST_F(BrokenCoordinator, PublishesWeightsThatWereNotWritten) {
+TEST_F(BrokenCoordinator, PublishesWeightsThatWereNeverWritten) {
   make({.num_copies = 2});
   store().published(GroupId(0)).publish(Version(1));
   expect_violation(ProtocolRule::kPublishedWeights, {"working copy 1 holds nothing"}, {forward(Version(1))});
@@ -167,7 +167,7 @@ TEST_F(BrokenCoordinator, UpdatesACopyWhileItIsUploaded) {
                    {forward(Version(0))});
 }
 
-TEST_F(BrokenCoordinator, WritesIntoACopyWhileItIsUploadedWithoutPublishing) {
+TEST_F(BrokenCoordinator, WritesIntoACopyWhileItIsUploadedWithoutAStamp) {
   make();
   worker_->device.interrupt(StreamKind::kUploadParameters,
                             {.before_copy = [this] { *working_copy(GroupId(0), 0) = std::byte{77}; }});
@@ -188,7 +188,7 @@ TEST_F(BrokenCoordinator, WritesIntoACopyBetweenTwoTasksOfARound) {
 
 // A sequence word is published after its data.
 
-TEST_F(BrokenCoordinator, HasAnEventPublishedBeforeTheBlockHasAPlace) {
+TEST_F(BrokenCoordinator, PublishesAnEventBeforeTheBlockHasAPlace) {
   make();
   table().place(BlockKind::kActivation, 1, 0) = {};
   store().worker_words(1).events.publish(EventInEpoch(1));
@@ -197,7 +197,7 @@ TEST_F(BrokenCoordinator, HasAnEventPublishedBeforeTheBlockHasAPlace) {
                    {"the activation at boundary 1, microbatch 0", "was not written yet"}, {fused()});
 }
 
-TEST_F(BrokenCoordinator, HasAnEventPublishedBeforeTheBlockHasItsData) {
+TEST_F(BrokenCoordinator, PublishesAnEventBeforeTheBlockHasItsData) {
   make();
   table().checksum(BlockKind::kActivation, 1, 0) = 0;
   store().worker_words(1).events.publish(EventInEpoch(1));
@@ -205,7 +205,7 @@ TEST_F(BrokenCoordinator, HasAnEventPublishedBeforeTheBlockHasItsData) {
   expect_violation(ProtocolRule::kDataBeforeEvent, {"has a place and no data yet"}, {fused()});
 }
 
-TEST_F(BrokenCoordinator, GivesInputsThatAreNotThereYet) {
+TEST_F(BrokenCoordinator, SendsACommandBeforeItsInputsAreInPlace) {
   make();
   table().place(BlockKind::kArguments, 0, 0).bytes = 0;
   expect_violation(ProtocolRule::kDataBeforeEvent, {"the arguments of the loss, microbatch 0"}, {fused()});
@@ -213,7 +213,7 @@ TEST_F(BrokenCoordinator, GivesInputsThatAreNotThereYet) {
 
 // A block is freed only at the commit of its last reader.
 
-TEST_F(BrokenCoordinator, FreesAnActivationWhenItsReaderIsNotCommitted) {
+TEST_F(BrokenCoordinator, FreesAnActivationBeforeItsReaderIsCommitted) {
   make();
   serve();
   worker_->push(forward());

@@ -104,7 +104,7 @@ class BrokenWorker : public testing::Test {
   std::optional<Coordinator> coordinator_;
 };
 
-TEST_F(BrokenWorker, ThatKeepsTheRulesIsNotReported) {
+TEST_F(BrokenWorker, IsNotReportedIfItFollowsTheRules) {
   for (const bool with_sums : {false, true}) {
     make({.with_sums = with_sums});
     for (std::uint64_t round = 0; round < 3; ++round) {

@@ -86,7 +86,7 @@ TEST_F(OutputWriterTest, UsesAgainWhatTheCoordinatorFreed) {
   EXPECT_EQ(store_->arena(0).segment().bytes(), std::uint64_t{1} << 20);
 }
 
-TEST_F(OutputWriterTest, TakesNothingForFreeThatAnotherEpochFreed) {
+TEST_F(OutputWriterTest, IgnoresFreesOfAnotherEpoch) {
   writer_.write(command_, 0, output(1, {1}));
   const std::uint64_t offset = place(1, 0).offset;
   ASSERT_TRUE(store_->free_writer(0).try_push({.epoch = Epoch(7), .offset = offset}));

@@ -123,20 +123,20 @@ void expect_names_what_was_missing(const Command& command, const std::vector<std
   expect_error(ExitCode::kHang, parts, [&] { worker.join(); });
 }
 
-TEST(Worker, SaysForWhichWeightsItWaitedInVain) {
+TEST(Worker, NamesTheWeightsThatNeverArrived) {
   Command command = test::forward_command();
   command.version = Version(3);
   expect_names_what_was_missing(command,
                                 {"worker 0", "version 3 of weight group 0", "slot 0 (forward of layers 0-0, round 0)"});
 }
 
-TEST(Worker, SaysForWhoseOutputItWaitedInVain) {
+TEST(Worker, NamesTheWorkerWhoseOutputNeverArrived) {
   expect_names_what_was_missing(test::fused_command(),
                                 {"microbatch 0 of the outputs of layer 0 from worker 1", "fused of layers 1-1"},
                                 {.worker = 1, .first_event = EventNumber(6)});
 }
 
-TEST(Worker, SaysForWhichGradientItWaitedInVain) {
+TEST(Worker, NamesTheGradientBufferThatWasNeverReleased) {
   Command command = test::fused_command();
   command.released_before = 2;
   expect_names_what_was_missing(command, {"gradient buffer 1", "slot 1"});
