@@ -34,7 +34,6 @@ enum class ProcessState : std::uint32_t {
   kBusy = 4,      // runs a task
   kEnding = 5,    // was requested to end
 };
-[[nodiscard]] const char* process_state_name(ProcessState state);
 
 enum class FaultKind : std::uint32_t {
   kNone = 0,
