@@ -204,7 +204,6 @@ std::optional<Fault> FaultBoardEntry::fault() const {
   return Fault{
       .kind = static_cast<FaultKind>(entry_->kind),
       .code = entry_->code,
-      .address = entry_->address,
       .time_ns = entry_->time_ns,
       .message = std::string(entry_->message, message_bytes),
       .backtrace = std::string(entry_->backtrace, backtrace_bytes),

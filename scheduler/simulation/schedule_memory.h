@@ -48,7 +48,7 @@ struct ScheduleMemory {
                                           const std::vector<LayerRange>& stages,
                                           const std::vector<LayerFootprint>& layers);
 
-// Returns the memory of RoundPipe, for the graph of round_schedule() or chained_schedule(). A GPU
+// Returns the memory of RoundPipe, for the graph of chained_schedule(). A GPU
 // holds:
 //
 // - two stages: the present one and the next one, which comes when the stage before the present one
