@@ -31,7 +31,6 @@ ControlLayout::ControlLayout(const ControlHeader& header) {
   stamps =
       region(header.checks_consistency != 0 ? sizeof(WeightStamp) * WeightStamp::kMaxCopies * header.num_groups : 0);
   catalogue = end;
-  bytes_before_catalogue = end;
 }
 
 }  // namespace rp

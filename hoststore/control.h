@@ -225,7 +225,6 @@ struct ControlLayout {
   std::uint64_t failures = 0;      // FailureRecord per worker
   std::uint64_t stamps = 0;        // WeightStamp[kMaxCopies] per group; empty without checks_consistency
   std::uint64_t catalogue = 0;
-  std::uint64_t bytes_before_catalogue = 0;
 };
 
 }  // namespace rp

@@ -29,7 +29,6 @@ class Member {
   [[nodiscard]] int worker() const { return planned_.board_index - 1; }
   [[nodiscard]] bool is_worker() const { return planned_.is_worker(); }
   [[nodiscard]] ChildProcess& process() { return process_; }
-  [[nodiscard]] const ChildProcess& process() const { return process_; }
   [[nodiscard]] Channel& channel() { return channel_; }
   [[nodiscard]] std::vector<std::unique_ptr<ProcessOutput>>& outputs() { return outputs_; }
   // The log file of its stderr; empty if there is none.

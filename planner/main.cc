@@ -53,9 +53,7 @@ int compare(const rp::PlanOptions& options) {
 
 int timeline(const rp::PlanOptions& options) {
   const rp::Trace trace = rp::read_trace(options.input, options.window);
-  const std::string name = options.input.filename().string();
-  if (!options.html.empty()) rp::replace_file(options.html, rp::timeline_html(rp::timeline_page(trace, name)));
-  return rp::print_output(rp::timeline_text(trace, name));
+  return rp::print_output(rp::timeline_text(trace, options.input.filename().string()));
 }
 
 int plan(const rp::PlanOptions& options) {

@@ -38,7 +38,7 @@ constexpr const char* kHelp =
     "  rp-plan compare --input FILE.json --html PAGE.html    the same by every schedule, side by side, with timelines\n"
     "  rp-plan compare --published                           RoundPipe's published runs next to what is predicted for "
     "them\n"
-    "  rp-plan timeline TRACE.json --html PAGE.html          what a run did, from its trace\n"
+    "  rp-plan timeline TRACE.json                           how long a run's workers computed, from its trace\n"
     "\n"
     "rp-plan COMMAND --help lists a command's options; docs/planning.md explains them.\n";
 
@@ -111,10 +111,9 @@ const Command kCompare = {
 
 const Command kTimeline = {
     .name = "timeline",
-    .purpose = "Prints and draws what the workers of a traced run did.",
+    .purpose = "Prints how long the workers of a traced run computed and waited.",
     .usage = "TRACE.json",
-    .options = {option("html", "PAGE", "", "write a page with the timeline"),
-                option("from", "MS", "", "begin there; default: the trace's beginning, which is 0"),
+    .options = {option("from", "MS", "", "begin there; default: the trace's beginning, which is 0"),
                 option("to", "MS", "", "end there; default: the trace's end"),
                 option("steps", "A-B", "", "from the beginning of step A to the end of step B"), kHelpOption},
     .required = {},
@@ -277,7 +276,7 @@ TraceWindow window_of(const GivenOptions& given) {
   }
   if (!given.has("steps")) return window;
   if (window.from_ms || window.to_ms)
-    throw Error(ExitCode::kUsage, "--steps and --from or --to are given; one of them says what is drawn");
+    throw Error(ExitCode::kUsage, "--steps and --from or --to are given; one of them says what is counted");
   const std::string word = given.text("steps");
   const std::size_t dash = word.find('-');
   const std::optional<std::int64_t> first = number_of<std::int64_t>(std::string_view(word).substr(0, dash));
@@ -335,7 +334,6 @@ PlanOptions read_plan(const GivenOptions& given) {
 PlanOptions read_timeline(const GivenOptions& given) {
   PlanOptions options{.action = PlanOptions::Action::kTimeline};
   options.input = given.files().front();
-  options.html = html_of(given);
   options.window = window_of(given);
   return options;
 }

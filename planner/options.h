@@ -46,7 +46,7 @@ struct PlanOptions {
   Effort effort = Effort::kThorough;
   bool json = false;
   bool published = false;        // kCompare: compare the published runs instead of a file
-  std::filesystem::path html{};  // kCompare, kTimeline: the page to write; empty: none
+  std::filesystem::path html{};  // kCompare, kPlan: the page to write; empty: none
   TraceWindow window{};          // kTimeline
   ModelQuestion question{};      // kPlan
 };

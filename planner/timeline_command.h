@@ -1,11 +1,10 @@
 // planner/timeline_command.h
-// `rp-plan timeline`: shows what the workers of a traced run did, as a table and as a page.
+// `rp-plan timeline`: shows how long the workers of a traced run computed and waited.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "planner/timeline/timeline_page.h"
 #include "planner/timeline/trace_file.h"
 
 namespace rp {
@@ -20,6 +19,5 @@ struct WorkerTime {
 [[nodiscard]] std::vector<WorkerTime> worker_times(const Trace& trace);
 
 [[nodiscard]] std::string timeline_text(const Trace& trace, const std::string& file);
-[[nodiscard]] TimelinePage timeline_page(const Trace& trace, const std::string& file);
 
 }  // namespace rp

@@ -45,13 +45,6 @@ Plan plan_of(const Cuts& cuts) {
   return plan;
 }
 
-Cuts cuts_of(const Plan& plan, int round_choice) {
-  Cuts cuts{.round_choice = round_choice};
-  for (const LayerRange& range : plan.forward) cuts.forward.push_back(range.end);
-  for (auto range = plan.backward.rbegin(); range != plan.backward.rend(); ++range) cuts.backward.push_back(range->end);
-  return cuts;
-}
-
 PlanCost::PlanCost(const PlanTask& task)
     : asynchronous_(task.asynchronous),
       limits_(task.limits),

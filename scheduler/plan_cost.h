@@ -36,7 +36,6 @@ struct Cuts {
   bool operator==(const Cuts&) const = default;
 };
 [[nodiscard]] Plan plan_of(const Cuts& cuts);
-[[nodiscard]] Cuts cuts_of(const Plan& plan, int round_choice);
 
 // How many chained steps are simulated to compare asynchronous plans: a few or more from idle GPUs
 // on (kShort, kLong), or as many as in the published figures (kExact: see RoundSimulator::period).

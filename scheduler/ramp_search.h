@@ -46,7 +46,6 @@ class RampSearch {
   [[nodiscard]] bool mutate_lengths(std::size_t side, int kind);
   [[nodiscard]] bool move_fused_start();
   void set_length(std::size_t side, std::size_t stage, int length);  // 0: removes the stage
-  void set_round_choice(int choice);
   [[nodiscard]] Ramp ramp_of(const Cuts& cuts);
   [[nodiscard]] const Cuts& cuts_of(const Ramp& ramp);
   [[nodiscard]] double step_ms(const Ramp& ramp, Horizon horizon);

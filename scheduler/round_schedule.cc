@@ -134,10 +134,6 @@ TaskGraph chained_schedule(const Workload& workload, const std::vector<StageWork
   return chain.take();
 }
 
-TaskGraph round_schedule(const Workload& workload, const std::vector<StageWork>& stages) {
-  return chained_schedule(workload, stages, 1);
-}
-
 double busy_ms_per_gpu(const Workload& workload, const std::vector<StageWork>& stages) {
   double speed = 0;
   for (int gpu = 0; gpu < workload.num_gpus; ++gpu) speed += 1 / workload.slowness_of(gpu);

@@ -73,10 +73,7 @@ class StageSums {
 [[nodiscard]] double lower_bound_ms(const Workload& workload, const std::vector<StageWork>& stages,
                                     bool asynchronous = false);
 
-// Returns one step as a graph, for its timeline.
-[[nodiscard]] TaskGraph round_schedule(const Workload& workload, const std::vector<StageWork>& stages);
-
-// Returns asynchronous steps that follow each other without a flush, as in
+// Returns one step as a graph, or asynchronous steps that follow each other without a flush, as in
 // RoundSimulator::period().
 [[nodiscard]] TaskGraph chained_schedule(const Workload& workload, const std::vector<StageWork>& stages, int num_steps);
 

@@ -44,10 +44,6 @@ struct Timeline {
   std::vector<double> start;  // ms, by task
   std::vector<double> end;
   double makespan = 0;  // ms
-  double busy = 0;      // ms, of all GPUs together
-
-  // The share of the GPUs' time in which they do not compute.
-  [[nodiscard]] double bubble(int num_gpus) const { return 1 - busy / (num_gpus * makespan); }
 };
 
 // Simulates the graph. A task starts at max(its GPU is free and all of `after` have ended + lead,

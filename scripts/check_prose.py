@@ -1,17 +1,16 @@
 #!/usr/bin/env python3
 """Finds words that this project does not use, in comments, documents, messages and names of tests: CONTRIBUTING.md, "Rules".
 
-    scripts/check_prose.py [--count] [FOLDER]
+    scripts/check_prose.py [FOLDER]
 
 Prints FILE:LINE: and the replacement, for each such word, and for each header whose comment begins with "What", "Of", "How" or "Whether" instead
-of saying what the type is or does. --count: prints the number of findings in each top-level folder instead. Exit code 1 if there is a finding.
+of saying what the type is or does. Exit code 1 if there is a finding.
 """
 
 import argparse
 import re
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 # Words and their replacements. The words are searched for in comments and string literals of
@@ -71,21 +70,14 @@ def findings_of(path: Path):
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--count", action="store_true")
     parser.add_argument("folder", nargs="?", type=Path, default=Path(__file__).resolve().parent.parent)
     options = parser.parse_args()
-    counts = Counter()
+    found = False
     for path in files_of(options.folder):
-        name = path.relative_to(options.folder)
         for number, what in findings_of(path):
-            counts[name.parts[0]] += 1
-            if not options.count:
-                print(f"{name}:{number}: {what}")
-    if options.count:
-        for folder, count in counts.most_common():
-            print(f"{count:6} {folder}")
-        print(f"{counts.total():6} together")
-    return 1 if counts else 0
+            found = True
+            print(f"{path.relative_to(options.folder)}:{number}: {what}")
+    return 1 if found else 0
 
 
 if __name__ == "__main__":

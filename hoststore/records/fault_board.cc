@@ -6,7 +6,6 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -65,12 +64,6 @@ std::byte* map_board(int fd, std::size_t size_bytes) {
 }
 
 }  // namespace
-
-const char* process_state_name(ProcessState state) {
-  constexpr std::array kNames = {"not started", "starting", "attached", "idle", "busy", "ending"};
-  const auto index = static_cast<std::size_t>(state);
-  return index < kNames.size() ? kNames[index] : "unknown";
-}
 
 void FaultBoardEntry::publish_start(pid_t pid) {
   entry_->pid.store(pid, kRelaxed);
@@ -211,7 +204,6 @@ std::optional<Fault> FaultBoardEntry::fault() const {
   return Fault{
       .kind = static_cast<FaultKind>(entry_->kind),
       .code = entry_->code,
-      .address = entry_->address,
       .time_ns = entry_->time_ns,
       .message = std::string(entry_->message, message_bytes),
       .backtrace = std::string(entry_->backtrace, backtrace_bytes),

@@ -34,7 +34,6 @@ enum class ProcessState : std::uint32_t {
   kBusy = 4,      // runs a task
   kEnding = 5,    // was requested to end
 };
-[[nodiscard]] const char* process_state_name(ProcessState state);
 
 enum class FaultKind : std::uint32_t {
   kNone = 0,
@@ -81,7 +80,6 @@ enum class CoordinatorThread { kUser, kCommit, kUpdates };  // from kUpdates on,
 struct Fault {
   FaultKind kind = FaultKind::kNone;
   std::int32_t code = 0;
-  std::uint64_t address = 0;  // the address of a memory fault
   std::int64_t time_ns = 0;   // CLOCK_MONOTONIC
   std::string message = {};
   std::string backtrace = {};  // one frame per line

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/check.h"
 #include "common/text.h"
 
 namespace rp {
@@ -16,7 +17,7 @@ TimelinePhase phase_of(TaskKind kind) {
     case TaskKind::kInputGradient: return TimelinePhase::kBackward;
     case TaskKind::kWeightGradient: return TimelinePhase::kWeightGradient;
   }
-  return TimelinePhase::kOther;
+  RP_ASSERT(false);
 }
 
 const char* name_of(TaskKind kind) {

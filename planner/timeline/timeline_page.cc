@@ -117,7 +117,7 @@ std::string table(const TimelinePage& page) {
 // Returns the legend of the colours that the page uses.
 std::string legend(const TimelinePage& page, bool merges) {
   IndexedArray<TimelinePhase, bool, kNumTimelinePhases> has_phase{};
-  bool waits = false, shades = false, inputs = false, weights = false, downloads = false, steps = false, memory = false;
+  bool shades = false, inputs = false, weights = false, downloads = false, steps = false, memory = false;
   for (const TimelineSection& section : page.sections) {
     memory = memory || !section.strips.empty();
     for (const TimelineRow& row : section.rows) {
@@ -127,7 +127,6 @@ std::string legend(const TimelinePage& page, bool merges) {
         shades = shades || span.microbatch > 0;
         steps = steps || span.step >= 0;
       }
-      waits = waits || !row.waits.empty();
       inputs = inputs || !row.upload_inputs.empty();
       weights = weights || !row.upload_weights.empty();
       downloads = downloads || !row.download.empty();
@@ -138,11 +137,9 @@ std::string legend(const TimelinePage& page, bool merges) {
     if (there) out += cat("<li><i", kind, " style=\"--c:var(--", name, ")\"></i>", text, "</li>\n");
   };
   const IndexedArray<TimelinePhase, const char*, kNumTimelinePhases> texts = {
-      "forward",          "recompute", "fused: forward, loss and backward", "backward", "weight gradient",
-      "optimizer update", "other work"};
+      "forward", "recompute", "fused: forward, loss and backward", "backward", "weight gradient", "optimizer update"};
   for (const TimelinePhase phase : texts.indices()) add(has_phase[phase], kPhaseClasses[phase], texts[phase]);
   add(true, "V", "idle");
-  add(waits, "X", "waiting");
   constexpr const char* kThin = " class=\"h\"";
   add(inputs, "I", "upload of inputs", kThin);
   add(weights, "P", "upload of weights", kThin);

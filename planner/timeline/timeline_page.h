@@ -1,7 +1,6 @@
 // planner/timeline/timeline_page.h
 // Renders timelines as one self-contained HTML page: no network, no fonts, and a script only for
-// zooming. The input is plain data, and the output is text; simulations and traces of runs fill the
-// same structs.
+// zooming. The input is plain data, and the output is text.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +9,15 @@
 
 namespace rp {
 
-enum class TimelinePhase : std::uint8_t { kForward, kRecompute, kFused, kBackward, kWeightGradient, kUpdate, kOther };
-inline constexpr std::size_t kNumTimelinePhases = 7;
+enum class TimelinePhase : std::uint8_t { kForward, kRecompute, kFused, kBackward, kWeightGradient, kUpdate };
+inline constexpr std::size_t kNumTimelinePhases = 6;
 
 // A span of time in a row. All names and texts here and below are plain text, which the page
 // escapes.
 struct TimelineSpan {
   double start_ms = 0;
   double end_ms = 0;
-  TimelinePhase phase = TimelinePhase::kOther;
+  TimelinePhase phase = TimelinePhase::kForward;
   double recompute_ms = 0;  // at its beginning, if the recompute has no span of its own
   int microbatch = -1;      // determines the shade; -1: none
   int step = -1;            // shown below the row; -1: not known
@@ -31,7 +30,6 @@ struct TimelineSpan {
 struct TimelineRow {
   std::string name{};
   std::vector<TimelineSpan> compute{};
-  std::vector<TimelineSpan> waits{};                                        // drawn behind `compute`
   std::vector<TimelineSpan> upload_inputs{}, upload_weights{}, download{};  // thin lanes below
 };
 

@@ -138,8 +138,6 @@ class Drawing {
     std::string out = cat("<g transform=\"translate(0 ", top, ")\">\n");
     out += cat("<rect class=\"V\" width=\"", units(section_.first_ms + section_.length_ms), "\" height=\"",
                compute_height_, "\"/>\n");
-    for (const TimelineShape& shape : timeline_shapes(section_, row.waits, least_ms_))
-      out += rectangle(shape, "X", 0, compute_height_);
     for (const TimelineShape& shape : timeline_shapes(section_, row.compute, least_ms_)) {
       out += rectangle(shape, shape_class(shape), 0, compute_height_);
       labels += label(shape, top);
@@ -316,7 +314,7 @@ std::vector<TimelinePoint> strip_points(const TimelineSection& section, const Ti
 std::size_t num_timeline_shapes(const TimelineSection& section, double least_ms) {
   std::size_t count = 0;
   for (const TimelineRow& row : section.rows) {
-    for (const auto* spans : {&row.waits, &row.compute}) count += timeline_shapes(section, *spans, least_ms).size();
+    count += timeline_shapes(section, row.compute, least_ms).size();
     for (const auto& [name, lane] : kLanes) count += timeline_shapes(section, row.*lane, least_ms).size();
   }
   return count;

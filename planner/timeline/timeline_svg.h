@@ -16,10 +16,9 @@ namespace rp {
 // wider on the screen, but not narrower.
 inline constexpr int kTimelineWidth = 900;
 
-// The CSS classes of phases. Other classes: shades ('a' is the strongest), transfer lanes (I, P,
-// D), waits (X) and idle time (V).
-inline constexpr IndexedArray<TimelinePhase, const char*, kNumTimelinePhases> kPhaseClasses = {"F", "R", "U", "B",
-                                                                                               "W", "O", "Z"};
+// The CSS classes of phases. Other classes: shades ('a' is the strongest), transfer lanes (I, P, D) and idle time (V).
+inline constexpr IndexedArray<TimelinePhase, const char*, kNumTimelinePhases> kPhaseClasses = {"F", "R", "U",
+                                                                                               "B", "W", "O"};
 inline constexpr int kNumShades = 12;
 
 // The shape that is drawn for one span, or for several narrow ones.

@@ -18,6 +18,7 @@ namespace {
 
 using nlohmann::json;
 
+constexpr std::uint64_t kMaxTraceBytes = std::uint64_t{2} << 30;
 constexpr std::uint64_t kMaxTokenBytes = 1 << 20;
 constexpr int kMaxDepth = 32;
 constexpr double kMaxMicroseconds = 1e15;  // 31 years
@@ -52,17 +53,8 @@ class PieceBuffer : public std::streambuf {
 
 constexpr std::array<std::pair<const char*, std::string TraceEvent::*>, 2> kTexts = {
     {{"name", &TraceEvent::name}, {"cat", &TraceEvent::category}}};
-constexpr std::array<std::pair<const char*, std::int64_t TraceEvent::*>, 2> kNumbers = {
-    {{"pid", &TraceEvent::pid}, {"tid", &TraceEvent::tid}}};
 constexpr std::array<std::pair<const char*, double TraceEvent::*>, 2> kTimes = {
     {{"ts", &TraceEvent::start_us}, {"dur", &TraceEvent::duration_us}}};
-constexpr std::array<std::pair<const char*, std::int64_t TraceEvent::*>, 6> kArguments = {
-    {{"slot", &TraceEvent::slot},
-     {"step", &TraceEvent::step},
-     {"first_layer", &TraceEvent::first_layer},
-     {"end_layer", &TraceEvent::end_layer},
-     {"microbatch", &TraceEvent::microbatch},
-     {"bytes", &TraceEvent::bytes}}};
 
 // Receives the parser's callbacks. Levels: 1 the file's object, 2 the list of events, 3 an event, 4
 // its args.
@@ -87,7 +79,6 @@ class Handler {
     if (!at_event()) return other("a text");
     buffer_.note_progress();
     if (level_ == 3 && key_ == "ph") is_complete_ = value == "X";
-    if (level_ == 4 && key_ == "phase") event_.phase = value;
     if (level_ != 3) return true;
     for (const auto& [name, member] : kTexts) {
       if (key_ == name) event_.*member = value;
@@ -174,17 +165,14 @@ class Handler {
       if (!good) fail_event("has \"", key_, "\" ", value, "; it must be ", what);
     };
     if (level_ == 4) {
-      for (const auto& [name, member] : kArguments) {
-        if (key_ != name) continue;
-        check(whole >= -1 && whole <= kMaxNumber, "a whole number, -1 or more");
-        event_.*member = whole;
-      }
+      if (key_ != "step") return true;
+      check(whole >= -1 && whole <= kMaxNumber, "a whole number, -1 or more");
+      event_.step = whole;
       return true;
     }
-    for (const auto& [name, member] : kNumbers) {
-      if (key_ != name) continue;
+    if (key_ == "pid") {
       check(whole >= 0 && whole <= kMaxNumber, "a whole number, 0 or more");
-      event_.*member = whole;
+      event_.pid = whole;
     }
     for (std::size_t i = 0; i < kTimes.size(); ++i) {
       if (key_ != kTimes[i].first) continue;
@@ -196,9 +184,7 @@ class Handler {
   }
 
   void finish_event() {
-    for (const auto& [name, member] : kNumbers) {
-      if (event_.*member < 0) fail_event("lacks the number \"", name, "\"");
-    }
+    if (event_.pid < 0) fail_event("lacks the number \"pid\"");
     for (std::size_t i = 0; i < kTimes.size(); ++i) {
       if (!has_[i]) fail_event("lacks the number \"", kTimes[i].first, "\"");
     }
@@ -219,11 +205,10 @@ class Handler {
 
 }  // namespace
 
-void read_trace_events(const std::filesystem::path& path, std::uint64_t max_bytes,
-                       const std::function<void(const TraceEvent&)>& take) {
+void read_trace_events(const std::filesystem::path& path, const std::function<void(const TraceEvent&)>& take) {
   const InputFile file = InputFile::open(path);
-  if (file.size() > max_bytes) {
-    throw bad_input(path, "has ", bytes_text(file.size()), "; at most ", bytes_text(max_bytes),
+  if (file.size() > kMaxTraceBytes) {
+    throw bad_input(path, "has ", bytes_text(file.size()), "; at most ", bytes_text(kMaxTraceBytes),
                     " are read: trace fewer steps");
   }
   PieceBuffer buffer(file);

@@ -13,17 +13,16 @@ namespace rp {
 // A complete event (ph "X"). -1 or "": the event does not contain the value.
 struct TraceEvent {
   std::uint64_t number = 0;  // index of the event in the file, from 0
-  std::string name{}, category{}, phase{};
-  std::int64_t pid = -1, tid = -1;
+  std::string name{}, category{};
+  std::int64_t pid = -1;
   double start_us = 0, duration_us = 0;
-  std::int64_t slot = -1, step = -1, first_layer = -1, end_layer = -1, microbatch = -1, bytes = -1;
+  std::int64_t step = -1;
 };
 
 // Calls `take` for each complete event. Other events, and keys that TraceEvent does not have, are
 // skipped. Throws rp::Error (kBadInput) naming the file, the event and what would be right: JSON,
-// an object with the list "traceEvents", a file of at most `max_bytes`, texts of at most 1 MiB,
-// events with pid, tid, ts and dur.
-void read_trace_events(const std::filesystem::path& path, std::uint64_t max_bytes,
-                       const std::function<void(const TraceEvent&)>& take);
+// an object with the list "traceEvents", a file of at most 2 GiB, texts of at most 1 MiB,
+// events with pid, ts and dur.
+void read_trace_events(const std::filesystem::path& path, const std::function<void(const TraceEvent&)>& take);
 
 }  // namespace rp

@@ -49,7 +49,7 @@ struct ScheduleMemory {
                                           const std::vector<LayerRange>& stages,
                                           const std::vector<LayerFootprint>& layers);
 
-// Returns the memory of RoundPipe, for the graph of round_schedule() or chained_schedule(). A GPU
+// Returns the memory of RoundPipe, for the graph of chained_schedule(). A GPU
 // holds:
 //
 // - two stages: the current one, and the next one, which is uploaded when the previous one ends;

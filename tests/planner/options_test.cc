@@ -48,11 +48,9 @@ TEST(PlanOptions, OfCompareAreRead) {
 }
 
 TEST(PlanOptions, OfTimelineAreRead) {
-  const PlanOptions options =
-      parse_plan_options({"timeline", "a.json", "--html", "b.html", "--from", "10", "--to=20.5"});
+  const PlanOptions options = parse_plan_options({"timeline", "a.json", "--from", "10", "--to=20.5"});
   EXPECT_EQ(options.action, PlanOptions::Action::kTimeline);
   EXPECT_EQ(options.input, "a.json");
-  EXPECT_EQ(options.html, "b.html");
   EXPECT_EQ(options.window.from_ms, 10);
   EXPECT_EQ(options.window.to_ms, 20.5);
   EXPECT_FALSE(options.window.steps.has_value());
@@ -101,6 +99,7 @@ TEST(PlanOptions, MistakesAreNamed) {
   refused({"compare", "--input", "a", "--html", ""}, {"--html is empty"});
   refused({"timeline"}, {"a file is missing", "rp-plan timeline TRACE.json"});
   refused({"timeline", "a", "b"}, {"unexpected word b"});
+  refused({"timeline", "a", "--html", "b"}, {"unknown option --html", "rp-plan timeline --help"});
   refused({"timeline", "a", "--from", "1s"}, {"--from 1s", "milliseconds"});
   refused({"timeline", "a", "--from=-1"}, {"--from -1"});
   refused({"timeline", "a", "--to", "nan"}, {"--to nan"});

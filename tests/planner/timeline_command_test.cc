@@ -7,7 +7,6 @@
 
 #include "tests/common/expect_refusal.h"
 #include "tests/common/temp_directory.h"
-#include "tests/planner/well_formed.h"
 
 namespace rp::test {
 namespace {
@@ -81,27 +80,6 @@ TEST(TimelineCommand, ReportsHowLongWorkersComputeAndWait) {
   }
 }
 
-TEST(TimelineCommand, DrawsWorkersTransfersAndUpdates) {
-  const TimelinePage page = timeline_page(read(small_trace()), "trace.json");
-  ASSERT_EQ(page.sections.size(), 1U);
-  const std::vector<TimelineRow>& rows = page.sections[0].rows;
-  ASSERT_EQ(rows.size(), 4U);
-  EXPECT_EQ(rows[0].name, "worker 0");
-  EXPECT_EQ(rows[0].compute.size(), 3U);
-  EXPECT_EQ(rows[0].upload_inputs.size(), 1U);
-  EXPECT_EQ(rows[0].upload_weights.size(), 1U);
-  EXPECT_EQ(rows[0].download.size(), 1U);
-  EXPECT_EQ(rows[0].waits.size(), 2U);
-  EXPECT_EQ(rows[2].name, "updates");
-  const PageContent content = read_page(timeline_html(page));
-  EXPECT_EQ(content.classes.at("F"), 2);
-  EXPECT_EQ(content.classes.at("R"), 1);
-  EXPECT_EQ(content.classes.at("Z"), 1) << "a commit";
-  EXPECT_EQ(content.classes.at("O"), 1);
-  EXPECT_THAT(content.text, HasSubstr("forward, layers 2-3, microbatch 1, step 1, slot 7\n20 to 40 ms"));
-  EXPECT_THAT(content.text, HasSubstr("upload of weights: upload, slot 8, 4.00 KiB"));
-}
-
 TEST(TimelineCommand, ReadsTheWindowThatIsAskedFor) {
   const Trace steps = read(small_trace(), {.steps = {{2, 9}}});
   EXPECT_NEAR(steps.from_ms, 80, 1e-6);
@@ -153,8 +131,7 @@ TEST(TraceFile, WhatIsWrongIsNamed) {
   refused(changed("ts", 1e300), {"event 3", "\"ts\" 1e+300"});
   refused(changed("pid", 1.5), {"event 3", "\"pid\" 1.5", "whole number"});
   refused(changed("pid", 5000), {"event 3", "pid 5000", "1 to 1024"});
-  refused(changed("args", {{"phase", "sideways"}}), {"event 3", "'sideways'", "forward, fused, recompute or backward"});
-  refused(changed("args", {{"phase", "forward"}, {"microbatch", -7}}), {"event 3", "\"microbatch\" -7"});
+  refused(changed("args", {{"phase", "forward"}, {"step", -7}}), {"event 3", "\"step\" -7"});
   const TempDirectory directory;
   expect_refusal({"cannot be opened"}, [&] { (void)read_trace(directory.file("none.json"), {}); });
 }

@@ -44,7 +44,6 @@ TEST(TimelinePage, HasAShapeForEverySpanAndItsHoverText) {
   row.upload_inputs = {span(0, 1), span(2, 3)};
   row.upload_weights = {span(0, 5)};
   row.download = {span(20, 25)};
-  row.waits = {span(30, 40)};
   const std::string html = timeline_html(page_of(row, 80));
   const PageContent content = read_page(html);
   EXPECT_EQ(content.classes.at("F"), 1);
@@ -54,10 +53,8 @@ TEST(TimelinePage, HasAShapeForEverySpanAndItsHoverText) {
   EXPECT_EQ(content.classes.at("I"), 2);
   EXPECT_EQ(content.classes.at("P"), 1);
   EXPECT_EQ(content.classes.at("D"), 1);
-  EXPECT_EQ(content.classes.at("X"), 1);
   EXPECT_THAT(content.text, HasSubstr("backward, layers 3-4\n40 to 70 ms"));
-  for (const char* name :
-       {"GPU 0", "A page", "A section", "recompute", "upload of weights", "waiting", "20 ms", "80 ms"}) {
+  for (const char* name : {"GPU 0", "A page", "A section", "recompute", "upload of weights", "20 ms", "80 ms"}) {
     EXPECT_THAT(content.text, HasSubstr(name));
   }
   EXPECT_THAT(content.text, Not(HasSubstr("weight gradient"))) << "the legend has what is drawn";

@@ -59,7 +59,7 @@ inline double step_ms_of(const PlanTask& task, const Plan& plan, int round_micro
   workload.round_microbatches = round_microbatches;
   const std::vector<StageWork> stages = stage_works(workload, plan);
   return task.asynchronous ? RoundSimulator(workload).period(stages)
-                           : simulate(round_schedule(workload, stages)).makespan;
+                           : simulate(chained_schedule(workload, stages, 1)).makespan;
 }
 
 inline void expect_good_plan(const PlanTask& task, const PlanChoice& choice) {

@@ -96,7 +96,7 @@ TEST(ScheduleMemory, OfRoundPipeIsTwoStagesAndTheMicrobatchesInFlight) {
   const Workload workload = workload_of(2, 2);
   const std::vector<StageWork> stages =
       stage_works(workload, {.forward = {{0, 2}}, .fused_start = 2, .backward = {{0, 2}}});
-  const TaskGraph graph = round_schedule(workload, stages);
+  const TaskGraph graph = chained_schedule(workload, stages, 1);
   const ScheduleMemory memory = round_memory(graph, simulate(graph), workload, stages, kTwoLayers);
   const auto at = [](const std::vector<MemorySample>& samples, double time) {
     double bytes = 0;

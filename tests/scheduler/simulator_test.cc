@@ -68,7 +68,7 @@ TEST_P(GoldenSchedules, TheGraphOfAStepHasTheTimesOfItsSlots) {
       workload.round_microbatches = round_microbatches;
       workload.fused_waits = fused_waits;
       const std::vector<StageWork> stages = stage_works(workload, golden_plan(GetParam()));
-      const Timeline timeline = simulate(round_schedule(workload, stages));
+      const Timeline timeline = simulate(chained_schedule(workload, stages, 1));
       EXPECT_NEAR(timeline.makespan, RoundSimulator(workload).makespan(stages), 1e-6);
       EXPECT_NEAR(timeline.busy, busy_ms(workload, stages), 1e-6);
       EXPECT_GE(timeline.makespan, lower_bound_ms(workload, stages));
@@ -137,7 +137,7 @@ std::pair<Workload, std::vector<StageWork>> random_stages(std::uint64_t seed, bo
 TEST(RoundSchedule, ASlotAsAWholeHasTheTimesOfItsTasks) {
   for (std::uint64_t seed = 1; seed <= 200; ++seed) {
     const auto [workload, stages] = random_stages(seed, /*asynchronous=*/false);
-    const Timeline timeline = simulate(round_schedule(workload, stages));
+    const Timeline timeline = simulate(chained_schedule(workload, stages, 1));
     EXPECT_NEAR(timeline.makespan, RoundSimulator(workload).makespan(stages), 1e-9 * timeline.makespan)
         << "seed " << seed;
   }

@@ -4,7 +4,6 @@ transfers and updates that were not hidden, and the rest."""
 import json
 from pathlib import Path
 
-TRACKS = {1: "compute", 2: "inputs", 3: "weights", 4: "outputs", 9: "gradients"}
 Spans = list[tuple[float, float]]
 
 

@@ -24,7 +24,6 @@ class BatchSource {
   [[nodiscard]] std::uint64_t cursor() const { return cursor_; }
   void seek(std::uint64_t cursor) { cursor_ = cursor; }
 
-  [[nodiscard]] const Sequences& sequences() const { return sequences_; }
   [[nodiscard]] std::uint64_t epoch() const { return cursor_ / sequences_.size(); }
 
  private:

@@ -18,7 +18,6 @@ class KeptFile {
   // also if the path is not a regular file.
   static KeptFile open(const std::filesystem::path& path);
 
-  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
   [[nodiscard]] int fd() const { return fd_.get(); }
   [[nodiscard]] std::int64_t bytes() const { return bytes_; }
 

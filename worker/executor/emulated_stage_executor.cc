@@ -37,7 +37,7 @@ ComputeSpan ComputeClock::run(std::int64_t length_ns, const CopyTimes& needs, st
   times_.busy_ns += length_ns;
   end_ns_ = start_ns + length_ns;
   length_ns_ = length_ns;
-  return {.free_ns = free_ns, .needs_ns = needs.end_ns, .start_ns = start_ns, .end_ns = end_ns_};
+  return {.free_ns = free_ns, .start_ns = start_ns, .end_ns = end_ns_};
 }
 
 ComputeTimes ComputeClock::take_times() { return std::exchange(times_, {}); }

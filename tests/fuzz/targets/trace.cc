@@ -1,5 +1,4 @@
 // A trace as rp-plan timeline reads it: the whole trace, and some of its steps.
-#include "planner/timeline/timeline_page.h"
 #include "planner/timeline/trace_file.h"
 #include "planner/timeline_command.h"
 #include "tests/fuzz/reading.h"
@@ -13,6 +12,5 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   return rp::fuzz::expect_answer([&] {
     const rp::Trace trace = rp::read_trace(path, {});
     (void)rp::timeline_text(trace, "trace.json");
-    (void)rp::timeline_html(rp::timeline_page(trace, "trace.json"));
   });
 }
