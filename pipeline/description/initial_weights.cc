@@ -30,7 +30,7 @@ class InitialSeed {
 void write_parameter(const TensorRecord& record, const NamedParameter& parameter, const LayerSpec& spec, Store& store) {
   const WeightGroupRecord& group = store.catalogue().weight_groups()[store.catalogue().uses()[record.use].group];
   const at::Tensor working = parameter_view(store, record, 0);
-  const at::Tensor master = group.is_trained != 0 ? master_view(store, record, 0) : working;
+  const at::Tensor master = group.is_trained != 0 ? master_view(store, record, Version(0)) : working;
   if (spec.initialize) {
     const bool is_fp32 = master.scalar_type() == at::kFloat;
     const at::Tensor value = is_fp32 ? master : at::empty(master.sizes(), at::kFloat);
