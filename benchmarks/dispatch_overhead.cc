@@ -70,7 +70,7 @@ class StampingStream : public Stream {
       : inner_(inner), published_ns_(published_ns) {}
   void copy(std::byte* to, const std::byte* from, std::uint64_t bytes) override { inner_.copy(to, from, bytes); }
   void signal(SequenceWord& word, std::uint64_t value) override {
-    inner_.call(&StampingStream::stamp, &published_ns_[number_of(value) % kEvents]);
+    inner_.call(&StampingStream::stamp, &published_ns_[EventInEpoch(value).number().value() % kEvents]);
     inner_.signal(word, value);
   }
   void call(void (*function)(void*), void* argument) override { inner_.call(function, argument); }
@@ -139,11 +139,11 @@ class EmptyExecutor : public StageExecutor {
     if (source.worker < 0 || !samples_.counts.load(std::memory_order_relaxed)) return;  // the first task of a round
     const std::size_t index = samples_.num.fetch_add(1, std::memory_order_relaxed);
     if (index >= kMaxSamples) return;
-    const std::uint64_t event = source.first_event + static_cast<std::uint64_t>(microbatch) + 1;
+    const EventNumber event = source.first_event + microbatch + 1;
     std::int64_t end_ns = 0;
     std::memcpy(&end_ns, input.data, sizeof(end_ns));
     samples_.publish_to_start_ns[index] =
-        start_ns - samples_.published_ns[source.worker][event % kEvents].load(std::memory_order_relaxed);
+        start_ns - samples_.published_ns[source.worker][event.value() % kEvents].load(std::memory_order_relaxed);
     samples_.end_to_start_ns[index] = start_ns - end_ns;
   }
 

@@ -67,7 +67,7 @@ Shared* new_shared() {
 
 void note(Shared& shared, const Command& command, int microbatch, const ComputeSpan& span, std::int64_t hop_ns,
           int num_warm_up) {
-  const std::uint64_t slot = number_of(command.slot);
+  const std::uint64_t slot = command.slot.number().value();
   const auto m = static_cast<std::size_t>(microbatch);
   shared.end_ns[slot % Shared::kSlots][m].store(span.end_ns, std::memory_order_relaxed);
   if (command.step <= static_cast<std::uint64_t>(num_warm_up)) return;

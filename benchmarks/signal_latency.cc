@@ -85,7 +85,7 @@ class Worker {
       sleep_exactly_until_ns(begin + n * settings_.pace_ns);
       download.copy(to, memory_.data(), settings_.bytes);
       download.call(stamp, &stamps.end_of_download[n]);
-      signals_->signal(static_cast<std::uint64_t>(n) + 1, download);
+      signals_->signal(EventInEpoch(static_cast<std::uint64_t>(n) + 1), download);
     }
     download.drain();
   }
@@ -95,11 +95,11 @@ class Worker {
     Stream& upload = device_.stream(StreamKind::kUploadActivations);
     std::byte* const from = store_->arena(0).data(0, settings_.bytes);
     for (int n = 0; n < settings_.rounds; ++n) {
-      const std::uint64_t event = static_cast<std::uint64_t>(n) + 1;
+      const EventInEpoch event(static_cast<std::uint64_t>(n) + 1);
       const auto timeout_ns = static_cast<std::int64_t>(settings_.timeout_s * 1e9);
       if (signals_->wait(0, event, {&never_stop, timeout_ns}) != WaitResult::kReached) {
-        throw Error(ExitCode::kHang,
-                    cat("the producer's event ", event, " was not signalled within ", settings_.timeout_s, " s"));
+        throw Error(ExitCode::kHang, cat("the producer's event ", event.number(), " was not signalled within ",
+                                         settings_.timeout_s, " s"));
       }
       signals_->enqueue_wait(0, event, upload);
       upload.call(stamp, &stamps.start_of_upload[n]);

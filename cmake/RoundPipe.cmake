@@ -146,8 +146,8 @@ function(rp_test name)
   rp_unite(${name})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   target_link_libraries(${name} PRIVATE rp_flags ${ARG_LIBRARIES} GTest::gtest GTest::gmock GTest::gtest_main)
-  # The tests are compiled with -O1, the tested code with -O3: docs/design/build.md.
-  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
+  # The tests are optimised less than the tested code: docs/design/build.md.
+  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1> $<$<CONFIG:RelWithDebInfo>:-O0>)
   rp_use_headers(${ARG_HEADERS} ${name})
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60
     PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} ENVIRONMENT "${ARG_ENVIRONMENT}")

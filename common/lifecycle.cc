@@ -9,13 +9,15 @@
 
 namespace rp {
 
-void log_transition(const char* subject, std::int64_t number, const char* from, const char* to, const char* why) {
+void log_transition(const char* subject, std::int64_t number, std::int64_t pipeline, const char* from, const char* to,
+                    const char* why) {
   static const bool is_logged = [] {
     const char* setting = std::getenv("RP_LOG_STATES");
     return setting != nullptr && std::strcmp(setting, "1") == 0;
   }();
   if (why != nullptr && !is_logged) return;
-  const std::string name = number < 0 ? subject : cat(subject, " ", number);
+  std::string name = number < 0 ? subject : cat(subject, " ", number);
+  if (pipeline >= 0) name += cat(" of pipeline ", pipeline);
   if (why == nullptr) {
     fail_assertion(cat("that ", name, " may change from '", from, "' to '", to, "'").c_str(), __FILE__, __LINE__);
   }

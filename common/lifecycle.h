@@ -36,9 +36,10 @@ struct LifecycleTable {
   }
 };
 
-// With RP_LOG_STATES=1 in the environment, prints a change of state to stderr. `number`: of the object; -1: it has
-// none. Aborts if `why` is nullptr, after recording the change as a broken invariant.
-void log_transition(const char* subject, std::int64_t number, const char* from, const char* to, const char* why);
+// With RP_LOG_STATES=1 in the environment, prints a change of state to stderr. `number` and `pipeline`: of the
+// object; -1: it has none. Aborts if `why` is nullptr, after recording the change as a broken invariant.
+void log_transition(const char* subject, std::int64_t number, std::int64_t pipeline, const char* from, const char* to,
+                    const char* why);
 
 // The state of one object. It begins with the first state of the table.
 template <const auto& kTable>
@@ -46,12 +47,13 @@ class Lifecycle {
  public:
   using State = typename std::remove_cvref_t<decltype(kTable)>::StateType;
 
+  [[nodiscard]] State state() const { return state_; }
   [[nodiscard]] bool is(State state) const { return state_ == state; }
   [[nodiscard]] const char* name() const { return kTable.names[state_]; }
 
-  // REQUIRES: the table allows the change. `number`: of the object, for the log.
-  void move_to(State to, std::int64_t number = -1) {
-    log_transition(kTable.subject, number, name(), kTable.names[to], kTable.why(state_, to));
+  // REQUIRES: the table allows the change. `number` and `pipeline`: of the object, for the log.
+  void move_to(State to, std::int64_t number = -1, std::int64_t pipeline = -1) {
+    log_transition(kTable.subject, number, pipeline, name(), kTable.names[to], kTable.why(state_, to));
     state_ = to;
   }
 

@@ -1,5 +1,5 @@
 // common/phase.h
-// The phase of a stage or task: what it computes of its layers.
+// A Phase says which passes a stage or task computes for its layers.
 #pragma once
 
 #include <cstdint>

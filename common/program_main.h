@@ -19,7 +19,8 @@ inline int print_output(const std::string& text) {
 }
 
 // Returns the result of `run()`. If it throws, prints the exception after the program's name and
-// returns the exception's exit code.
+// returns the exception's exit code. Differs from describe_current_exception() on purpose: these programs run no user
+// code, so an exception that is no rp::Error is a fault of ours.
 template <typename Run>
 int run_program(const char* name, Run&& run) {
   try {

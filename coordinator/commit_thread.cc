@@ -23,7 +23,7 @@ void CommitThread::run() {
 }
 
 bool CommitThread::commit_one() {
-  std::uint64_t slot = 0;
+  SlotNumber slot;
   int worker = 0;
   {
     MutexLock lock(state_.mutex);
@@ -33,8 +33,9 @@ bool CommitThread::commit_one() {
     }
     if (state_.has_failed()) return false;
     waits_.publish_none();
-    slot = slots.num_committed();
-    worker = slots.next().slot->worker;
+    const Dispatcher::Next next = slots.next();
+    slot = next.slot->number;
+    worker = next.slot->worker;
   }
   const std::optional<Completion> completion = completions_.wait(worker, slot, waits_, [this] {
     MutexLock lock(state_.mutex);

@@ -17,7 +17,7 @@ Wait wait_for_round(WaitKind kind, const Round& round) {
   Wait wait{.kind = kind, .numbers = {static_cast<std::int64_t>(round.number), round.traits.pipeline}};
   for (const Slot& slot : round.slots) {  // the last slot that the wait needs
     if (kind == WaitKind::kRoundEnd || slot.phase != Phase::kBackward)
-      wait.slot = static_cast<std::int64_t>(slot.number);
+      wait.slot = static_cast<std::int64_t>(slot.number.value());
   }
   return wait;
 }
@@ -67,13 +67,14 @@ void Coordinator::end() {
   fail(std::make_exception_ptr(Error(ExitCode::kUserError, "the session has ended")));
   commit_.join();
   for (const auto& pipeline : pipelines_) pipeline->updates->end();  // failures that they report still arrive here
-  store_.epoch().publish(kEndEpoch.value());
+  store_.epoch().publish(kEndEpoch);
 }
 
 void Coordinator::set_buffers(int pipeline, const std::map<int, BlockContents>& buffers) {
   if (buffers.empty()) return;
   auto round = std::make_shared<Round>();
   round->traits.pipeline = pipeline;
+  round->number = Round::kNoNumber;
   round->num_layers = static_cast<int>(store_.catalogue().pipelines()[pipeline].num_layers);
   round->move_to(RoundState::kDone);
   inputs_.place_table(*round);
@@ -93,9 +94,9 @@ std::map<int, BlockOfRound> Coordinator::buffers(int pipeline, BuffersOf which) 
 void Coordinator::restart_at(int pipeline, std::uint64_t steps, std::uint64_t rounds, const UpdateHistory& history) {
   PipelineState& state = at(pipeline);
   RP_ASSERT(state.rounds_since_step == 0);
-  const std::uint64_t next = state.version() + 2;  // an asynchronous round also computes with the version before
+  const Version next = state.version() + 2;  // an asynchronous round also computes with the version before
   state.restart_at(steps, rounds, next);
-  trace_.updates(pipeline).set_version_offset(next - steps);
+  trace_.updates(pipeline).set_version_of_step_0(state.version_of_step_0);
   state.updates->restart_at(next, history);
 }
 
@@ -183,7 +184,7 @@ std::shared_ptr<StepOutcome> Coordinator::accept_step(int pipeline, StepRequest 
     state_.check_failure();
     state_.flow.buffers(pipeline).end_step();
   }
-  const std::uint64_t used_version = state.count_step();
+  const Version used_version = state.count_step();
   return state.updates->accept_step(state.version(), used_version, std::move(request));
 }
 
@@ -226,7 +227,8 @@ void Coordinator::wait_for_updates(const Wait& what, Do wait) {
 }
 
 void Coordinator::wait_step(int pipeline) {
-  const Wait what{.kind = WaitKind::kUpdates, .numbers = {static_cast<std::int64_t>(at(pipeline).version()), pipeline}};
+  const Wait what{.kind = WaitKind::kUpdates,
+                  .numbers = {static_cast<std::int64_t>(at(pipeline).version().value()), pipeline}};
   wait_for_updates(what, [&] { at(pipeline).updates->wait_applied(at(pipeline).version()); });
 }
 

@@ -69,7 +69,7 @@ class Coordinator {
   // Preserves the state after the last accepted step in `snapshot`, whatever is accepted next. Only
   // one state is kept at a time.
   void keep_state(int pipeline, std::shared_ptr<StateSnapshot> snapshot) {
-    at(pipeline).updates->keep(version(pipeline), std::move(snapshot));
+    at(pipeline).updates->keep(at(pipeline).version(), std::move(snapshot));
   }
   // Waits until the step of keep_state() is applied, and returns the history up to it. Throws the
   // error of fail() if the run fails before that. May be called by another thread.
@@ -90,7 +90,7 @@ class Coordinator {
   // Declares that the caller will not read a block again that was kept for it.
   void drop(const BlockOfRound& block);
 
-  // Accepts the step that ends the rounds since the last one. REQUIRES: rounds_since_step() > 0.
+  // Accepts the step that ends the rounds since the last one. REQUIRES: rounds_since_step > 0.
   std::shared_ptr<StepOutcome> accept_step(int pipeline, StepRequest request);
 
   // Block until the losses and outputs of a round are final; until its last slot is committed.
@@ -128,16 +128,8 @@ class Coordinator {
   // counts. For any thread.
   void fail(const std::exception_ptr& error);
 
-  [[nodiscard]] std::uint64_t num_steps(int pipeline) const { return at(pipeline).num_steps; }
-  // Returns the number of training rounds up to the last step.
-  [[nodiscard]] std::uint64_t num_rounds_of_steps(int pipeline) const { return at(pipeline).num_rounds_of_steps; }
-  // Returns false if all parameters are frozen.
-  [[nodiscard]] bool is_trained(int pipeline) const { return at(pipeline).is_trained; }
-  // Returns the version of the weights after the last accepted step. They are stored in working
-  // copy version() mod copies.
-  [[nodiscard]] std::uint64_t version(int pipeline) const { return at(pipeline).version(); }
-  // Returns the number of rounds with gradients since the last step.
-  [[nodiscard]] int rounds_since_step(int pipeline) const { return at(pipeline).rounds_since_step; }
+  // Returns the numbers of rounds, steps and versions that are accepted so far.
+  [[nodiscard]] const PipelineState& pipeline_state(int pipeline) const { return *pipelines_[pipeline]; }
   [[nodiscard]] Plan plan(int pipeline, PlanKind kind);
   // Returns the times of the layers for one microbatch, smoothed over the rounds.
   [[nodiscard]] std::vector<LayerTiming> layer_times(int pipeline);
@@ -150,7 +142,6 @@ class Coordinator {
 
  private:
   [[nodiscard]] PipelineState& at(int pipeline) { return *pipelines_[pipeline]; }
-  [[nodiscard]] const PipelineState& at(int pipeline) const { return *pipelines_[pipeline]; }
   [[nodiscard]] std::vector<std::unique_ptr<PipelineState>> make_pipelines();
   [[nodiscard]] WaitRecord traced_waits(CoordinatorThread thread);
   // Runs a wait for the updates. If the wait throws, marks the failure as known to the caller.

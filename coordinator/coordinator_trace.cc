@@ -39,12 +39,12 @@ void CoordinatorTrace::copy_inputs(const Round& round, std::uint64_t bytes, std:
   caller_.add(record);
 }
 
-void CoordinatorTrace::commit(std::uint64_t slot, int worker, std::int64_t since) {
+void CoordinatorTrace::commit(SlotInEpoch slot, int worker, std::int64_t since) {
   if (!commit_.is_on()) return;
   commit_.add({.kind = TraceKind::kCommit,
                .begin_ns = since,
                .end_ns = now_ns(),
-               .slot = static_cast<std::int64_t>(slot),
+               .slot = static_cast<std::int64_t>(slot.value()),
                .numbers = {worker}});
 }
 

@@ -30,8 +30,8 @@ class CoordinatorTrace {
   // For the caller's thread.
   void accept_round(const Round& round, std::int64_t since);
   void copy_inputs(const Round& round, std::uint64_t bytes, std::int64_t since);
-  // For the commit thread. `slot` includes its epoch.
-  void commit(std::uint64_t slot, int worker, std::int64_t since);
+  // For the commit thread.
+  void commit(SlotInEpoch slot, int worker, std::int64_t since);
 
  private:
   TraceTrack caller_;

@@ -32,8 +32,8 @@ void PipelineState::count_backward() {
   ++rounds_since_step;
 }
 
-std::uint64_t PipelineState::count_step() {
-  const std::uint64_t used = used_version(!settings.asynchronous);
+Version PipelineState::count_step() {
+  const Version used = used_version(!settings.asynchronous);
   num_rounds_of_steps = num_rounds;
   rounds_since_step = 0;
   evaluates_newest = false;
@@ -41,10 +41,10 @@ std::uint64_t PipelineState::count_step() {
   return used;
 }
 
-void PipelineState::restart_at(std::uint64_t steps, std::uint64_t rounds, std::uint64_t version) {
+void PipelineState::restart_at(std::uint64_t steps, std::uint64_t rounds, Version version) {
   num_steps = steps;
   num_rounds = num_rounds_of_steps = rounds;
-  version_offset = version - steps;
+  version_of_step_0 = version - steps;
   is_stamped = false;
 }
 

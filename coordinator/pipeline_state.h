@@ -37,15 +37,16 @@ struct PipelineState {
   std::uint64_t num_evaluations = 0;      // rounds without gradients or graph, in this run
   std::uint64_t num_attempts = 0;         // of rounds with gradients, in this run; no number is used twice
   std::uint64_t num_steps = 0;            // since the start of training
-  std::uint64_t version_offset = 0;  // version - steps, modulo 2^64: versions only grow, also when a state is loaded
-  int rounds_since_step = 0;         // rounds with gradients since the last step
+  Version version_of_step_0{};            // modulo 2^64: versions only grow, also when a state is loaded
+  int rounds_since_step = 0;              // rounds with gradients since the last step
   bool evaluates_newest = false;
   bool is_stamped = false;  // the weights are stamped, and were not written outside of a step since
 
-  [[nodiscard]] std::uint64_t version() const { return num_steps + version_offset; }
+  // Returns the version of the weights after the last accepted step.
+  [[nodiscard]] Version version() const { return version_of_step_0 + num_steps; }
   // Returns the version of the weights that the next round computes with.
-  [[nodiscard]] std::uint64_t used_version(bool newest) const {
-    return steps_in_weights(num_steps, /*asynchronous=*/!newest) + version_offset;
+  [[nodiscard]] Version used_version(bool newest) const {
+    return version_of_step_0 + steps_in_weights(num_steps, /*asynchronous=*/!newest);
   }
 
   // Returns the pipeline's next round, without plan, slots and inputs. REQUIRES: count() is called
@@ -54,8 +55,8 @@ struct PipelineState {
   void count(const RoundTraits& traits);
   void count_backward();
   // Returns the version of the weights that the rounds of this step have used.
-  std::uint64_t count_step();
-  void restart_at(std::uint64_t steps, std::uint64_t rounds, std::uint64_t version);
+  Version count_step();
+  void restart_at(std::uint64_t steps, std::uint64_t rounds, Version version);
 };
 
 }  // namespace rp

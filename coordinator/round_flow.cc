@@ -32,7 +32,8 @@ RoundFlow::RoundFlow(Store& store, InputBlocks& inputs, const std::vector<std::u
       on_commit_(std::move(on_commit)),
       plans_(store.catalogue(), plan_settings(pipelines)),
       dispatcher_(store),
-      blocks_(store, inputs),
+      frees_(store),
+      blocks_(store, inputs, frees_),
       report_(board),
       device_memory_(store.num_workers()) {
   for (const auto& pipeline : pipelines) {
@@ -109,7 +110,7 @@ std::exception_ptr RoundFlow::commit(const Completion& completion) {
   const Dispatcher::Next next = dispatcher_.next();
   Round& round = *next.round;
   const Slot& slot = *next.slot;
-  RP_ASSERT(completion.slot == in_epoch(store_.current_epoch(), slot.number));
+  RP_ASSERT(completion.slot == SlotInEpoch(store_.epoch().observe(), slot.number));
   if (completion.outcome == TaskOutcome::kFailed) return std::make_exception_ptr(task_failure(store_, round, slot));
   check_weights_seen(store_, round, slot);
   plans_.note_memory(completion.memory);
@@ -170,7 +171,7 @@ void RoundFlow::learn_memory(PlanKind kind, const Round& round) {
   pipeline.activation_budget.learn(kind,
                                    memory_of(round, store_.round_table(round), store_.catalogue(), rounds_overlap,
                                              plans_.times(round.traits.pipeline)),
-                                   worker_of_slot(round.slots.front().number, store_.num_workers()));
+                                   worker_of_slot(round.slots.front().number.value(), store_.num_workers()));
 }
 
 }  // namespace rp

@@ -25,6 +25,7 @@
 #include "coordinator/pipeline_state.h"
 #include "coordinator/rounds/activation_budget.h"
 #include "coordinator/rounds/dispatcher.h"
+#include "coordinator/rounds/free_sender.h"
 #include "coordinator/rounds/input_blocks.h"
 #include "coordinator/rounds/pipeline_buffers.h"
 #include "coordinator/rounds/round.h"
@@ -70,7 +71,7 @@ class RoundFlow {
 
   // Sends the workers the freed blocks that did not fit into their rings so far. Returns false if
   // some still do not fit.
-  bool flush_frees() { return blocks_.flush_frees(); }
+  bool flush_frees() { return frees_.flush(); }
 
   [[nodiscard]] const Dispatcher& slots() const { return dispatcher_; }
   [[nodiscard]] const StagePlans& plans() const { return plans_; }
@@ -102,6 +103,7 @@ class RoundFlow {
   const OnCommit on_commit_;
   StagePlans plans_;
   Dispatcher dispatcher_;
+  FreeSender frees_;
   RoundBlocks blocks_;
   RunReport report_;
   std::vector<DeviceMemoryPeaks> device_memory_;

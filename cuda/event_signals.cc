@@ -30,12 +30,12 @@ EventSignals::EventSignals(const CudaContext& context, Store& store, int worker)
   ring.num_made.publish(kNum);
 }
 
-void EventSignals::wait_reusable(std::uint64_t old) const {
+void EventSignals::wait_reusable(EventInEpoch old) const {
   const auto fail = [&](const char* what) {
-    throw Error(ExitCode::kHang, cat("worker ", worker_, ": event ", number_of(old), " ", what, " for ",
-                                     kTimeoutNs / kNsPerSecond, " s"));
+    throw Error(ExitCode::kHang,
+                cat("worker ", worker_, ": event ", old.number(), " ", what, " for ", kTimeoutNs / kNsPerSecond, " s"));
   };
-  const SequenceWord& complete = store_.worker_words(worker_).events;
+  const NumberWord<EventInEpoch>& complete = store_.worker_words(worker_).events;
   if (complete.wait_at_least(old, {&kNeverStop, kTimeoutNs}) != WaitResult::kReached) fail("was not complete");
   // SYNC: seq_cst, together with the loads of `held` below; pairs with enqueue_wait(). A consumer
   // that has not yet seen the value read here has stored `held` before.
@@ -45,26 +45,27 @@ void EventSignals::wait_reusable(std::uint64_t old) const {
     const Deadline deadline = Deadline::after_ns(kTimeoutNs);
     // A consumer holds an event only during one call of the driver. Any other value of `held`
     // belongs to a later event.
-    while (held.load(std::memory_order_seq_cst) == old) {
+    while (held.load(std::memory_order_seq_cst) == old.value()) {
       if (deadline.passed()) fail("was held by a consumer");
       std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
   }
 }
 
-void EventSignals::signal(std::uint64_t event, Stream& stream) {
+void EventSignals::signal(EventInEpoch event, Stream& stream) {
   auto& own = static_cast<CudaStream&>(stream);
-  const std::uint64_t place = number_of(event) % kNum;
+  const std::uint64_t place = place_of(event);
   // After a change of the epoch all streams are idle, and no process uses the old numbers.
-  if (recorded_[place] != 0 && epoch_of(recorded_[place]) == epoch_of(event)) wait_reusable(recorded_[place]);
-  recorded_[place] = event;
+  EventInEpoch& recorded = recorded_[place];
+  if (recorded != EventInEpoch() && recorded.epoch() == event.epoch()) wait_reusable(recorded);
+  recorded = event;
   context_.make_current();
   context_.check(context_.driver().event_record(events_[worker_][place].get(), own.get()), "recording a signal");
-  own.signal(store_.worker_words(worker_).events, event);
+  own.signal(store_.worker_words(worker_).events.word(), event.value());
   store_.worker_words(worker_).issued.publish(event);
 }
 
-WaitResult EventSignals::wait(int worker, std::uint64_t event, const WaitLimits& limits) {
+WaitResult EventSignals::wait(int worker, EventInEpoch event, const WaitLimits& limits) {
   return store_.worker_words(worker).issued.wait_at_least(event, limits);
 }
 
@@ -81,17 +82,17 @@ const std::vector<CudaEventHandle>& EventSignals::events_of(int worker) {
   return events;
 }
 
-void EventSignals::enqueue_wait(int worker, std::uint64_t event, Stream& stream) {
-  const SequenceWord& complete = store_.worker_words(worker).events;
+void EventSignals::enqueue_wait(int worker, EventInEpoch event, Stream& stream) {
+  const NumberWord<EventInEpoch>& complete = store_.worker_words(worker).events;
   if (complete.observe() >= event) return;
   const std::vector<CudaEventHandle>& events = events_of(worker);
   std::atomic<std::uint64_t>& held = store_.event_ring(worker_).held[worker];
   // SYNC: seq_cst, together with the load of `complete` below; pairs with wait_reusable().
-  held.store(event, std::memory_order_seq_cst);
+  held.store(event.value(), std::memory_order_seq_cst);
   if (complete.observe_in_order() < event) {
     context_.make_current();
     context_.check(context_.driver().stream_wait_event(static_cast<CudaStream&>(stream).get(),
-                                                       events[number_of(event) % kNum].get(), CU_EVENT_WAIT_DEFAULT),
+                                                       events[place_of(event)].get(), CU_EVENT_WAIT_DEFAULT),
                    "enqueueing the wait for a signal");
   }
   held.store(0, std::memory_order_release);

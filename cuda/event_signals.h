@@ -28,26 +28,27 @@ class EventSignals : public OutputSignals {
   // cannot create events for other processes.
   EventSignals(const CudaContext& context, Store& store, int worker);
 
-  void signal(std::uint64_t event, Stream& stream) override;
-  [[nodiscard]] WaitResult wait(int worker, std::uint64_t event, const WaitLimits& limits) override;
-  void enqueue_wait(int worker, std::uint64_t event, Stream& stream) override;
+  void signal(EventInEpoch event, Stream& stream) override;
+  [[nodiscard]] WaitResult wait(int worker, EventInEpoch event, const WaitLimits& limits) override;
+  void enqueue_wait(int worker, EventInEpoch event, Stream& stream) override;
 
  private:
   static constexpr std::uint64_t kNum = EventRing::kNumEvents;
   static constexpr std::int64_t kTimeoutNs = 600 * kNsPerSecond;
 
-  // Sleeps until event number `old` of this worker is complete and no consumer is about to wait for
+  // Sleeps until event `old` of this worker is complete and no consumer is about to wait for
   // it.
-  void wait_reusable(std::uint64_t old) const;
+  void wait_reusable(EventInEpoch old) const;
+  [[nodiscard]] static std::uint64_t place_of(EventInEpoch event) { return event.number().value() % kNum; }
   [[nodiscard]] const std::vector<CudaEventHandle>& events_of(int worker);
 
   const CudaContext& context_;
   Store& store_;
   const int worker_;
   std::vector<std::vector<CudaEventHandle>> events_;  // by worker; those of others are opened when first needed
-  // The event number that each event of this worker was recorded for last; 0: none. Used by the
+  // What each CUDA event of this worker was recorded for last; 0: nothing. Used by the
   // stage runner only.
-  std::array<std::uint64_t, kNum> recorded_{};
+  std::array<EventInEpoch, kNum> recorded_{};
 };
 
 }  // namespace rp

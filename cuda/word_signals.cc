@@ -19,23 +19,23 @@ CUdeviceptr WordSignals::events_address(int worker) const {
 
 // The write is enqueued before `issued` is published. So a GPU that waits for the event waits for a
 // write that is already enqueued.
-void WordSignals::signal(std::uint64_t event, Stream& stream) {
+void WordSignals::signal(EventInEpoch event, Stream& stream) {
   context_.make_current();
   context_.check(context_.driver().stream_write_value64(static_cast<CudaStream&>(stream).get(), events_address(worker_),
-                                                        event, CU_STREAM_WRITE_VALUE_DEFAULT),
+                                                        event.value(), CU_STREAM_WRITE_VALUE_DEFAULT),
                  "enqueueing the write of a signal");
   store_.worker_words(worker_).issued.publish(event);
 }
 
-WaitResult WordSignals::wait(int worker, std::uint64_t event, const WaitLimits& limits) {
+WaitResult WordSignals::wait(int worker, EventInEpoch event, const WaitLimits& limits) {
   return store_.worker_words(worker).issued.wait_at_least(event, limits);
 }
 
-void WordSignals::enqueue_wait(int worker, std::uint64_t event, Stream& stream) {
+void WordSignals::enqueue_wait(int worker, EventInEpoch event, Stream& stream) {
   if (store_.worker_words(worker).events.observe() >= event) return;
   context_.make_current();
   context_.check(context_.driver().stream_wait_value64(static_cast<CudaStream&>(stream).get(), events_address(worker),
-                                                       event, CU_STREAM_WAIT_VALUE_GEQ),
+                                                       event.value(), CU_STREAM_WAIT_VALUE_GEQ),
                  "enqueueing the wait for a signal");
 }
 

@@ -22,9 +22,9 @@ class WordSignals : public OutputSignals {
   // stream memory operations.
   WordSignals(const CudaContext& context, const PinnedMemory& pinned, Store& store, int worker);
 
-  void signal(std::uint64_t event, Stream& stream) override;
-  [[nodiscard]] WaitResult wait(int worker, std::uint64_t event, const WaitLimits& limits) override;
-  void enqueue_wait(int worker, std::uint64_t event, Stream& stream) override;
+  void signal(EventInEpoch event, Stream& stream) override;
+  [[nodiscard]] WaitResult wait(int worker, EventInEpoch event, const WaitLimits& limits) override;
+  void enqueue_wait(int worker, EventInEpoch event, Stream& stream) override;
 
  private:
   [[nodiscard]] CUdeviceptr events_address(int worker) const;

@@ -5,15 +5,15 @@
 
 namespace rp {
 
-void HostSignals::signal(std::uint64_t event, Stream& stream) {
-  stream.signal(store_.worker_words(worker_).events, event);
+void HostSignals::signal(EventInEpoch event, Stream& stream) {
+  stream.signal(store_.worker_words(worker_).events.word(), event.value());
 }
 
-WaitResult HostSignals::wait(int worker, std::uint64_t event, const WaitLimits& limits) {
+WaitResult HostSignals::wait(int worker, EventInEpoch event, const WaitLimits& limits) {
   return store_.worker_words(worker).events.wait_at_least(event, limits);
 }
 
-void HostSignals::enqueue_wait(int, std::uint64_t, Stream&) {}
+void HostSignals::enqueue_wait(int, EventInEpoch, Stream&) {}
 
 std::unique_ptr<OutputSignals> Device::connect(Store& store, int number) {
   return std::make_unique<HostSignals>(store, number);

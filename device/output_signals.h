@@ -26,15 +26,15 @@ class OutputSignals {
  public:
   virtual ~OutputSignals() = default;
 
-  // Enqueues event `event` of this worker, which includes its epoch, on `stream`.
-  virtual void signal(std::uint64_t event, Stream& stream) = 0;
+  // Enqueues an event of this worker on `stream`.
+  virtual void signal(EventInEpoch event, Stream& stream) = 0;
 
   // Blocks until enqueue_wait() may be called for an event of `worker`, which may be this worker.
-  [[nodiscard]] virtual WaitResult wait(int worker, std::uint64_t event, const WaitLimits& limits) = 0;
+  [[nodiscard]] virtual WaitResult wait(int worker, EventInEpoch event, const WaitLimits& limits) = 0;
 
   // Makes everything that is enqueued on `stream` from now on wait for the event. REQUIRES: wait()
   // returned kReached.
-  virtual void enqueue_wait(int worker, std::uint64_t event, Stream& stream) = 0;
+  virtual void enqueue_wait(int worker, EventInEpoch event, Stream& stream) = 0;
 };
 
 // Signals through the worker's `events` word, which is a futex. Used for devices whose streams only
@@ -43,9 +43,9 @@ class HostSignals : public OutputSignals {
  public:
   // The store must outlive it.
   HostSignals(Store& store, int worker) : store_(store), worker_(worker) {}
-  void signal(std::uint64_t event, Stream& stream) override;
-  [[nodiscard]] WaitResult wait(int worker, std::uint64_t event, const WaitLimits& limits) override;
-  void enqueue_wait(int worker, std::uint64_t event, Stream& stream) override;
+  void signal(EventInEpoch event, Stream& stream) override;
+  [[nodiscard]] WaitResult wait(int worker, EventInEpoch event, const WaitLimits& limits) override;
+  void enqueue_wait(int worker, EventInEpoch event, Stream& stream) override;
 
  private:
   Store& store_;

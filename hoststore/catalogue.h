@@ -52,6 +52,10 @@ struct WeightGroupRecord {
 
   [[nodiscard]] std::uint64_t bytes() const { return num_elements * dtype_bytes(dtype); }
   [[nodiscard]] bool working_is_master() const { return dtype == master_dtype; }
+  // Returns the version that the group has when the pipeline's weights have `version`: frozen groups keep version 0.
+  [[nodiscard]] Version version_in(Version version) const { return is_trained != 0 ? version : Version(0); }
+  // Returns the number of the working copy that holds this version of the group.
+  [[nodiscard]] std::uint64_t copy_of(Version version) const { return version.value() % num_copies; }
   // The number of bytes that the group occupies in a device's buffer: device_bytes() in one for
   // weights or rounded gradients, accumulator_bytes() in one for fp32 gradients. Both are whole
   // pages, and at least one page even if the group has no elements.

@@ -16,9 +16,9 @@ ControlLayout::ControlLayout(const ControlHeader& header) {
     return offset;
   };
   const std::uint64_t workers = header.num_workers;
-  epoch = region(sizeof(SequenceWord));
+  epoch = region(sizeof(NumberWord<Epoch>));
   failed = region(sizeof(SequenceWord));
-  published = region(sizeof(SequenceWord) * header.num_groups);
+  published = region(sizeof(NumberWord<Version>) * header.num_groups);
   gradient_released = region(sizeof(SequenceWord) * header.num_uses);
   loss_scales = region(sizeof(LossScaleRecord) * header.num_pipelines);
   update_heartbeats = region(sizeof(SequenceWord) * header.num_pipelines);

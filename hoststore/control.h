@@ -40,7 +40,7 @@ enum class RoundMode : std::uint16_t { kTrain, kEvaluate };
 // of the rounds that are trained afterwards.
 inline constexpr std::uint64_t kFirstEvaluation = std::uint64_t{1} << 48;
 
-// Sent from the coordinator to a worker to start a task. `slot` contains the epoch.
+// Sent from the coordinator to a worker to start a task.
 struct Command {
   using ShmFormat = void;
   // Options of a task in addition to its phase.
@@ -58,12 +58,12 @@ struct Command {
   RoundKind round_kind = RoundKind::kForwardBackward;
   RoundMode round_mode = RoundMode::kTrain;
   std::int32_t loss = 0;  // index among the losses that the pipeline declares
-  std::uint64_t slot = 0;
+  SlotInEpoch slot{};
   std::uint64_t round = 0;            // counted from the start of training; the key of random numbers
   std::uint64_t step = 0;             // counted from 1
-  std::uint64_t version = 0;          // of the weights
+  Version version{};                  // of the weights
   std::uint64_t released_before = 0;  // gradients may be written once gradient_released is at least this
-  std::uint64_t first_event = 0;      // the outputs of microbatch m have event first_event + m + 1 (without epoch)
+  EventNumber first_event{};          // the outputs of microbatch m have event first_event + m + 1
   std::uint64_t table = 0;            // offset of the round's table in the coordinator's arena
   std::uint64_t table_bytes = 0;
   CatalogueLayer layer_base{};  // of the pipeline's layer 0
@@ -105,7 +105,7 @@ static_assert(ShmSafe<ComputeTimes>);
 // wrote is in place.
 struct Completion {
   using ShmFormat = void;
-  std::uint64_t slot = 0;  // with epoch
+  SlotInEpoch slot{};
   TaskOutcome outcome = TaskOutcome::kDone;
   std::int64_t start_ns = 0;  // start of the first microbatch's compute, CLOCK_MONOTONIC
   std::int64_t end_ns = 0;    // end of the last microbatch's compute
@@ -124,7 +124,9 @@ struct FreeRecord {
 };
 static_assert(ShmSafe<FreeRecord>);
 
-// The reason why a task failed. Writer: the task's worker, before the completion with kFailed.
+// Describes why a task failed: an exception in a layer or loss, which the coordinator throws as WorkerError. (Fault:
+// why a process died. Failure of rp-launch: why the run failed.) Writer: the task's worker, in
+// StageRunner::fail_task(), before the completion with kFailed. Read by task_failure() only.
 struct FailureRecord {
   using ShmFormat = void;
   static constexpr std::int64_t kLoss = -1;
@@ -139,12 +141,11 @@ static_assert(sizeof(FailureRecord) == 2048 && ShmSafe<FailureRecord>);
 // The counters through which a worker reports its progress.
 struct WorkerWords {
   using ShmFormat = void;
-  SequenceWord events;        // writer: the worker or its GPU. (epoch, number of the last event whose data is in place)
+  NumberWord<EventInEpoch> events;  // writer: the worker or its GPU. The last event whose data is in place
   SequenceWord acknowledged;  // writer: the worker, once it is ready for commands. The epoch that it follows, plus one
   SequenceWord heartbeat;     // writer: the worker's compute thread. Increases with every layer that it begins
-  // Writer: the worker's compute thread. (epoch, number of the last event whose copies are enqueued
-  // on the worker's GPU).
-  SequenceWord issued;
+  // Writer: the worker's compute thread. The last event whose copies are enqueued on the worker's GPU.
+  NumberWord<EventInEpoch> issued;
   std::int64_t warm_up_ns = 0;  // writer: the worker's compute thread, before `acknowledged`. Duration of the warm-up
 };
 static_assert(sizeof(WorkerWords) == 40 && ShmSafe<WorkerWords>);
@@ -158,7 +159,7 @@ struct EventRing {
   static constexpr std::uint64_t kNumEvents = 64;
   SequenceWord num_made;  // writer: the worker. kNumEvents once all handles are written
   std::array<std::array<std::byte, 64>, kNumEvents> handles{};  // writer: the worker, before num_made
-  std::array<std::atomic<std::uint64_t>, kMaxWorkers> held;     // writer: the input uploader. By producer, with epoch
+  std::array<std::atomic<std::uint64_t>, kMaxWorkers> held;     // writer: the input uploader. EventInEpoch, by producer
 };
 static_assert(sizeof(EventRing) == 4616 && ShmSafe<EventRing>);
 
@@ -168,9 +169,11 @@ static_assert(sizeof(EventRing) == 4616 && ShmSafe<EventRing>);
 struct LossScaleRecord {
   using ShmFormat = void;
   static constexpr std::size_t kNumScales = 4;
-  SequenceWord version;  // writer: the coordinator. The newest version whose scale is known
+  NumberWord<Version> version;  // writer: the coordinator. The newest version whose scale is known
   // Writer: the coordinator, before `version`. The scale of version v is at v mod 4.
   std::array<double, kNumScales> scales{};
+
+  [[nodiscard]] static std::size_t place_of(Version version) { return version.value() % kNumScales; }
 };
 static_assert(sizeof(LossScaleRecord) == 40 && ShmSafe<LossScaleRecord>);
 
@@ -206,9 +209,9 @@ static_assert(ShmSafe<ControlHeader>);
 struct ControlLayout {
   explicit ControlLayout(const ControlHeader& header);
 
-  std::uint64_t epoch = 0;      // SequenceWord; writer: the coordinator
+  std::uint64_t epoch = 0;      // NumberWord<Epoch>; writer: the coordinator
   std::uint64_t failed = 0;     // SequenceWord; writer: the coordinator. 1: the run has failed and will be ended
-  std::uint64_t published = 0;  // SequenceWord per weight group; writer: the coordinator
+  std::uint64_t published = 0;  // NumberWord<Version> per weight group; writer: the coordinator
   std::uint64_t gradient_released = 0;  // SequenceWord per use; writer: the coordinator
   std::uint64_t loss_scales = 0;        // LossScaleRecord per pipeline; writer: the coordinator
   // SequenceWord per pipeline; writer: the coordinator. Increases whenever a group's gradient is added, its norm

@@ -36,7 +36,7 @@ inline constexpr int kMaxImports = 8;
 // block.
 struct BlockPlace {
   using ShmFormat = void;
-  std::uint64_t slot = 0;   // slot of the writer, with epoch; 0: the coordinator
+  SlotInEpoch slot{};       // slot of the writer; 0: the coordinator
   std::uint64_t arena = 0;  // worker number, or kCoordinatorArena
   std::uint64_t offset = 0;
   std::uint64_t bytes = 0;
@@ -49,7 +49,7 @@ static_assert(sizeof(BlockPlace) == 32 && ShmSafe<BlockPlace>);
 struct InputSource {
   using ShmFormat = void;
   std::int64_t worker = -1;
-  std::uint64_t first_event = 0;  // the block of microbatch m has event first_event + m + 1
+  EventNumber first_event{};  // the block of microbatch m has event first_event + m + 1
 };
 static_assert(sizeof(InputSource) == 16 && ShmSafe<InputSource>);
 
@@ -105,7 +105,7 @@ static_assert(sizeof(LossRecord) == 64 && ShmSafe<LossRecord>);
 struct WeightsSeen {
   using ShmFormat = void;
   std::uint64_t checksum = 0;  // 0: no weights were uploaded for this use
-  std::uint64_t version = 0;
+  Version version{};
   bool operator==(const WeightsSeen&) const = default;
 };
 static_assert(sizeof(WeightsSeen) == 16 && ShmSafe<WeightsSeen>);

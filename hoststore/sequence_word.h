@@ -12,18 +12,6 @@
 
 namespace rp {
 
-// The numbers of slots, events and completions contain the epoch in their high bits. So numbers of
-// a later epoch are larger, and numbers of different epochs are never equal.
-inline constexpr int kEpochShift = 48;
-
-[[nodiscard]] constexpr std::uint64_t in_epoch(Epoch epoch, std::uint64_t number) {
-  return epoch.value() << kEpochShift | number;
-}
-[[nodiscard]] constexpr Epoch epoch_of(std::uint64_t value) { return Epoch(value >> kEpochShift); }
-[[nodiscard]] constexpr std::uint64_t number_of(std::uint64_t value) {
-  return value & ((std::uint64_t{1} << kEpochShift) - 1);
-}
-
 // The conditions that end a wait before the word has reached its value.
 struct WaitLimits {
   const std::atomic<bool>* stop;  // true once this process gives up: an epoch change, a failure, or the end of the run
@@ -64,5 +52,27 @@ class SequenceWord {
   std::atomic<std::uint64_t> value_;
 };
 static_assert(sizeof(SequenceWord) == 8 && ShmSafe<SequenceWord>);
+
+// A SequenceWord that counts in one of the types of ids.h, such as the newest version of a weight group.
+template <typename Number>
+class NumberWord {
+ public:
+  using ShmFormat = void;
+
+  void publish(Number value) { word_.publish(value.value()); }
+  [[nodiscard]] Number observe() const { return Number(word_.observe()); }
+  [[nodiscard]] Number observe_in_order() const { return Number(word_.observe_in_order()); }
+  [[nodiscard]] WaitResult wait_at_least(Number value, const WaitLimits& limits) const {
+    return word_.wait_at_least(value.value(), limits);
+  }
+  void wake() const { word_.wake(); }
+
+  // The word for a device, which publishes value() of a number.
+  [[nodiscard]] SequenceWord& word() { return word_; }
+
+ private:
+  SequenceWord word_;
+};
+static_assert(sizeof(NumberWord<Version>) == 8 && ShmSafe<NumberWord<Version>>);
 
 }  // namespace rp

@@ -102,10 +102,11 @@ class Store {
   [[nodiscard]] int num_workers() const { return static_cast<int>(header().num_workers); }
 
   // Words. control.h names their writers.
-  [[nodiscard]] SequenceWord& epoch() { return *at<SequenceWord>(layout_.epoch, 0); }
-  [[nodiscard]] Epoch current_epoch() { return Epoch(epoch().observe()); }
+  [[nodiscard]] NumberWord<Epoch>& epoch() { return *at<NumberWord<Epoch>>(layout_.epoch, 0); }
   [[nodiscard]] SequenceWord& failed() { return *at<SequenceWord>(layout_.failed, 0); }
-  [[nodiscard]] SequenceWord& published(GroupId group) { return *at<SequenceWord>(layout_.published, group.value()); }
+  [[nodiscard]] NumberWord<Version>& published(GroupId group) {
+    return *at<NumberWord<Version>>(layout_.published, group.value());
+  }
   [[nodiscard]] SequenceWord& gradient_released(UseId use) {
     return *at<SequenceWord>(layout_.gradient_released, use.value());
   }
@@ -174,9 +175,9 @@ class Store {
     return arena(place.arena).data(place.offset, place.bytes);
   }
   // Returns the working copy that holds `version`. Only the coordinator writes to it.
-  [[nodiscard]] std::span<std::byte> working_copy(GroupId group, std::uint64_t version) {
+  [[nodiscard]] std::span<std::byte> working_copy(GroupId group, Version version) {
     const WeightGroupRecord& record = catalogue_.weight_groups()[group];
-    return {parameters(record.parameter_offset[version % record.num_copies]), record.bytes()};
+    return {parameters(record.parameter_offset[record.copy_of(version)]), record.bytes()};
   }
   // Returns the buffer of a use's gradient.
   [[nodiscard]] std::span<const std::byte> gradient(UseId use) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "common/shm_safe.h"
+#include "hoststore/ids.h"
 
 namespace rp {
 
@@ -20,7 +21,7 @@ class WeightStamp {
 
   struct Contents {
     bool is_complete = false;  // false: no version was ever written, or `version` is being written
-    std::uint64_t version = 0;
+    Version version{};
     std::uint64_t checksum = 0;
     bool operator==(const Contents&) const = default;
   };
@@ -28,10 +29,10 @@ class WeightStamp {
   // Marks `version` as being written.
   // SYNC: seq_cst exchange; pairs with observe(): a thread that has read a byte written after this
   // call also sees the mark.
-  void publish_begin(std::uint64_t version);
+  void publish_begin(Version version);
   // Marks `version` as complete.
   // SYNC: release; pairs with observe(). The bytes must be written before this call.
-  void publish(std::uint64_t version, std::uint64_t checksum);
+  void publish(Version version, std::uint64_t checksum);
 
   // SYNC: acquire; pairs with publish() and publish_begin().
   [[nodiscard]] Contents observe() const;

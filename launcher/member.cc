@@ -102,9 +102,25 @@ std::vector<std::string> Member::environment(const RunContext& run) const {
   return list;
 }
 
+void Member::send_store(Message& store) {
+  if (!is_worker() || !is(MemberState::kStarting)) return;
+  store.worker = worker();
+  if (channel_.send(store)) move_to(MemberState::kAttaching);
+}
+
+void Member::set_attached() {
+  if (is(MemberState::kStarting) || is(MemberState::kAttaching)) move_to(MemberState::kAttached);
+}
+
 void Member::kill_on_purpose() {
-  if (alive()) killed_on_purpose_ = true;
+  if (alive() && !is(MemberState::kKilled)) move_to(MemberState::kKilled);
   process_.kill_group();
+}
+
+bool Member::try_reap() {
+  if (!alive() || !process_.try_reap()) return false;
+  move_to(is(MemberState::kKilled) ? MemberState::kEndedOnPurpose : MemberState::kEnded);
+  return true;
 }
 
 void Member::read_output() {

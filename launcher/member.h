@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "launcher/launch_plan.h"
+#include "launcher/lifecycles.h"
 #include "launcher/machine/child_process.h"
 #include "launcher/output.h"
 #include "launcher/process/channel.h"
@@ -32,11 +33,19 @@ class Member {
   [[nodiscard]] std::vector<std::unique_ptr<ProcessOutput>>& outputs() { return outputs_; }
   // The log file of its stderr; empty if there is none.
   [[nodiscard]] const std::string& log_file() const { return log_file_; }
-  [[nodiscard]] bool alive() const { return !process_.status().has_value(); }
 
-  // Kills the process and its group. Its death then does not count as a failure.
+  [[nodiscard]] bool is(MemberState state) const { return lifecycle_.is(state); }
+  [[nodiscard]] bool alive() const { return !is(MemberState::kEnded) && !is(MemberState::kEndedOnPurpose); }
+  // Sends the host store, as the message kAttach, to a worker that was not sent it yet. Does nothing if the queue of
+  // its channel is full.
+  void send_store(Message& store);
+  // Notes that the process has the host store. Does nothing once it was killed or has ended: the report may come late.
+  void set_attached();
+  // Kills the process and its group. Its death then does not count as a failure. Kills what is left of the group if the
+  // process itself has ended.
   void kill_on_purpose();
-  [[nodiscard]] bool killed_on_purpose() const { return killed_on_purpose_; }
+  // Reaps the process if it has ended. Returns true if it is reaped now.
+  [[nodiscard]] bool try_reap();
 
   // Records that a profiler or sanitizer watches the process, so it needs more time to end.
   void set_watched() { is_watched_ = true; }
@@ -55,6 +64,7 @@ class Member {
   void redirect_output(RunContext& run, ChildSpec& spec);
   [[nodiscard]] ChildProcess start(RunContext& run);
   [[nodiscard]] std::vector<std::string> environment(const RunContext& run) const;
+  void move_to(MemberState state) { lifecycle_.move_to(state, board_index()); }
 
   PlannedProcess planned_;
   Channel channel_;
@@ -62,7 +72,7 @@ class Member {
   std::vector<UniqueFd> child_stdio_;  // for its stdout and stderr; closed here once it has started
   std::vector<std::unique_ptr<ProcessOutput>> outputs_;
   std::string log_file_;
-  bool killed_on_purpose_ = false;
+  Lifecycle<kMemberLifecycle> lifecycle_;
   bool is_watched_ = false;
   ChildProcess process_;
 };

@@ -31,7 +31,7 @@ const OptionSpec* find_letter(char letter) {
   const std::string name = word.substr(0, word.find('='));
   throw Error(ExitCode::kUsage,
               cat("unknown option ", name, did_you_mean(name, names),
-                  "; rp-launch --help lists the options. Options of the program come after its name"));
+                  "; rp-launch --help lists the options. The program's own options come after its name"));
 }
 
 // Returns the number of words that the option at arguments[place] occupies, including its value.
@@ -107,8 +107,8 @@ class AskedSettings {
   const cxxopts::ParseResult& words_;
 };
 
-// Setting GPUs implies the device cuda. The device cuda without a list means all GPUs, or as many
-// as there are workers.
+// Setting GPUs implies the device cuda. If the device cuda is set without GPUs, all GPUs are used, or
+// one per worker if the number of workers is set.
 void read_device(const AskedSettings& asked, LaunchOptions& options) {
   const auto device = asked.value("device");
   auto gpus = asked.value("gpus");
@@ -151,7 +151,7 @@ void read_settings(const AskedSettings& asked, LaunchOptions& options) {
   if (const auto a = asked.value("log-dir")) options.log_dir = a->value;
   if (const auto a = asked.value("dry-run")) options.dry_run = parse_switch(a->name, a->value);
   if (options.tag_output && options.log_dir) {
-    throw Error(ExitCode::kUsage, "--tag-output and --log-dir are both set; files have no tags, choose one");
+    throw Error(ExitCode::kUsage, "--tag-output and --log-dir are both set; choose one, because files have no tags");
   }
 }
 
@@ -168,15 +168,16 @@ const std::vector<OptionSpec>& launch_option_specs() {
          .concerns = "rp-launch",
          .help = "Worker processes, 1 to 64",
          .details =
-             "Worker processes, 1 to 64. Usable cores: by affinity mask and cgroup quota (rounded up), at most 64"},
+             "Worker processes, 1 to 64. Usable cores are those that the affinity mask and the cgroup quota (rounded "
+             "up) allow, at most 64"},
         {.name = "gpus",
          .argument = "N|LIST|all",
          .variable = "RP_GPUS",
          .concerns = "rp-launch",
-         .help = "Use N GPUs, or those of a list such as 0,2,5 or of UUIDs: one worker for each entry",
+         .help = "Use N GPUs, or the GPUs in a list such as 0,2,5 or in a list of UUIDs: one worker for each",
          .details =
-             "Device `cuda` with one worker for each GPU of the list: see [GPUs](#gpus). An option `--device cpu` "
-             "wins over the variable"},
+             "Device `cuda` with one worker for each GPU of the list: see [GPUs](#gpus). The option `--device cpu` "
+             "takes precedence over this variable"},
     };
     for (const RuntimeSetting& setting : runtime_settings()) {
       if (*setting.option == '\0') continue;
@@ -192,7 +193,7 @@ const std::vector<OptionSpec>& launch_option_specs() {
         {.name = "bind",
          .argument = "numa|none",
          .variable = "RP_BIND",
-         .default_text = "numa where there are several nodes",
+         .default_text = "numa if there are several nodes",
          .concerns = "rp-launch",
          .help = "Spread the workers over the NUMA nodes, each bound to its share of the cores"},
         {.name = "tag-output",
@@ -200,13 +201,13 @@ const std::vector<OptionSpec>& launch_option_specs() {
          .default_text = "0",
          .concerns = "rp-launch",
          .help = "Prefix each line of output with the name of its process",
-         .details = "Prefix each line of output with `[coordinator] `, `[worker 0] `"},
+         .details = "Prefix each line of output with `[coordinator] `, `[worker 0] ` and so on"},
         {.name = "log-dir",
          .argument = "DIR",
          .variable = "RP_LOG_DIR",
          .concerns = "rp-launch",
-         .help = "Append each process's output to DIR/NAME.out and DIR/NAME.err instead",
-         .details = "Append output to `DIR/coordinator.out`, `.err`, `DIR/worker-0.out` ... instead"},
+         .help = "Append each process's output to DIR/NAME.out and DIR/NAME.err instead of printing it",
+         .details = "Append output to `DIR/coordinator.out`, `.err`, `DIR/worker-0.out` ... instead of printing it"},
         {.name = "dry-run",
          .variable = "RP_DRY_RUN",
          .default_text = "0",
@@ -240,9 +241,9 @@ LaunchOptions parse_launch_options(const std::vector<std::string>& arguments) {
 std::string launch_help() {
   return cat(
       make_parser().help(),
-      "\nThe options end at the first word that is none; all after it is the program's.\n"
+      "\nThe first word that is not an option is the program; everything after it is passed on to the program.\n"
       "A variable in brackets sets the default of its option.\n"
-      "rp-launch doctor [options] looks at this machine and says what is wrong with it: rp-launch doctor --help\n");
+      "rp-launch doctor [options] checks this machine and reports what is wrong with it: rp-launch doctor --help\n");
 }
 
 }  // namespace rp

@@ -11,7 +11,8 @@
 
 namespace rp {
 
-// The first failure of a run.
+// Describes why a run failed: the first process that failed, how it ended, and its Fault, if it recorded one.
+// (FailureRecord: why a task failed; rp-launch does not read it.)
 struct Failure {
   std::string process;  // "worker 3"
   pid_t pid = 0;

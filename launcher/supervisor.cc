@@ -5,98 +5,43 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
 #include <utility>
 
-#include "common/check.h"
 #include "common/text.h"
-#include "launcher/process/process_stat.h"
 #include "roundpipe/error.h"
 
 namespace rp {
 
 namespace {
 
-struct Transition {
-  RunPhase from;
-  RunPhase to;
-  const char* why;
-};
-constexpr std::array kTransitions = {
-    Transition{RunPhase::kRunning, RunPhase::kWorkerLost, "a worker failed"},
-    Transition{RunPhase::kRunning, RunPhase::kInterrupted, "second INT"},
-    Transition{RunPhase::kRunning, RunPhase::kWorkersEnding, "the coordinator ended"},
-    Transition{RunPhase::kWorkerLost, RunPhase::kTerminating,
-               "the coordinator neither ended by itself nor wrote a checkpoint"},
-    Transition{RunPhase::kWorkerLost, RunPhase::kInterrupted, "second INT"},
-    Transition{RunPhase::kWorkerLost, RunPhase::kWorkersEnding, "the coordinator ended"},
-    Transition{RunPhase::kTerminating, RunPhase::kWorkersEnding, "the coordinator ended"},
-    Transition{RunPhase::kTerminating, RunPhase::kKilling, "the coordinator ignored TERM, or an INT"},
-    Transition{RunPhase::kInterrupted, RunPhase::kWorkersEnding, "the coordinator ended"},
-    Transition{RunPhase::kInterrupted, RunPhase::kKilling, "third INT, or too slow after the second"},
-    Transition{RunPhase::kWorkersEnding, RunPhase::kKilling, "a worker did not end by itself, or an INT"},
-    Transition{RunPhase::kWorkersEnding, RunPhase::kDone, "all ended"},
-    Transition{RunPhase::kKilling, RunPhase::kDone, "all ended, or one cannot be killed"},
-};
-
 constexpr std::int64_t kEndNs = kNsPerSecond / 2;          // for a worker that has nothing left to do
 constexpr std::int64_t kWatchedEndNs = 30 * kNsPerSecond;  // while a profiler or sanitizer writes its report
-
-constexpr std::int64_t kStandstillNs = 5 * kNsPerSecond;  // without progress after an INT
 
 constexpr std::int64_t kWriteNs = 30 * kNsPerSecond;  // for a piece of a checkpoint on a slow disk
 
 constexpr std::int64_t kOutputNs = 2 * kNsPerSecond;  // for queued output, once a signal has asked the run to end
 
-constexpr std::uint64_t kFewTicks = 10;  // 0.1 s, which any process may need to end
-
-sigset_t handled_signals() {
-  sigset_t set;
-  sigemptyset(&set);
-  for (const int number : {SIGINT, SIGTERM, SIGUSR1, SIGCHLD, SIGCONT}) sigaddset(&set, number);
-  for (const int number : {SIGHUP, SIGTSTP}) {
-    struct sigaction present {};
-    sigaction(number, nullptr, &present);
-    if (present.sa_handler != SIG_IGN)
-      sigaddset(&set, number);  // ignored under nohup, or by a shell without job control
-  }
-  return set;
-}
-
-// Returns true if no shell of this session watches this process group: its leader's parent belongs
-// to another session, or to the same group.
-bool is_orphaned_group() {
-  const pid_t parent = getppid();
-  return getsid(parent) != getsid(0) || getpgid(parent) == getpgrp();
-}
-
 }  // namespace
 
 Supervisor::Supervisor(LaunchPlan plan)
-    : run_(RunContext::create(std::move(plan), handled_signals())), cgroup_(Cgroup::of_this_process()) {
-  const sigset_t handled = handled_signals();
-  signals_ = UniqueFd(signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
-  if (!signals_) {  // the signals are blocked, so nothing could end the run
-    throw Error(ExitCode::kNoResource,
-                cat("cannot receive signals (", errno_text(errno), "); raise the limit on open files (ulimit -n)"));
-  }
+    : run_(RunContext::create(std::move(plan), SignalReader::handled())), cgroup_(Cgroup::of_this_process()) {
   signal(SIGPIPE, SIG_IGN);
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   oom_kills_before_ = cgroup_.num_oom_kills().value_or(0);
 }
 
 int Supervisor::run() {
+  members_.reserve(run_.plan.processes.size());  // a message may start the workers while a loop visits the members
   members_.push_back(std::make_unique<Member>(run_, run_.plan.processes[0]));
-  while (phase_ != RunPhase::kDone) {
+  while (!phase_.is(RunPhase::kDone)) {
     PollSet set;
     add_to(set);
-    set.wait(deadline_.left_ns() < look_again_.left_ns() ? deadline_ : look_again_);
+    set.wait(deadline_.left_ns() < progress_.next_check().left_ns() ? deadline_ : progress_.next_check());
     handle_deaths();
     has_been_stopped_ = false;
-    if (all_dead() && phase_ != RunPhase::kDone) move_to(RunPhase::kDone);
+    if (all_dead() && !phase_.is(RunPhase::kDone)) move_to(RunPhase::kDone);
     if (deadline_.passed()) on_deadline();
-    if (look_again_.passed()) look_for_standstill();
+    if (progress_.next_check().passed()) phase_.is(RunPhase::kRunning) ? progress_.check() : progress_.stop();
   }
   finish();
   return exit_code_of_run(end_);
@@ -118,22 +63,19 @@ std::int64_t Supervisor::patience_ns(RunPhase phase) const {
 }
 
 void Supervisor::move_to(RunPhase to) {
-  const bool known = std::any_of(kTransitions.begin(), kTransitions.end(),
-                                 [this, to](const Transition& t) { return t.from == phase_ && t.to == to; });
-  RP_ASSERT(known);
-  phase_ = to;
+  phase_.move_to(to);
   const std::int64_t ns = patience_ns(to);
   deadline_ = ns == 0 ? Deadline::never() : Deadline::after_ns(ns);
   if (to == RunPhase::kWorkerLost) (void)writes_state();  // discounts what has been written so far
   if (to == RunPhase::kTerminating) coordinator().process().send_signal(SIGTERM);
   if (to == RunPhase::kKilling) {
     for (const auto& member : members_) member->kill_on_purpose();
-    (void)still_running();  // discounts the processor time used so far
+    (void)progress_.still_running();  // discounts the processor time used so far
   }
 }
 
 void Supervisor::on_deadline() {
-  switch (phase_) {
+  switch (phase_.state()) {
     case RunPhase::kWorkerLost:
       // Wait for a checkpoint that is being written: without it, all work since the previous one is
       // lost.
@@ -144,11 +86,11 @@ void Supervisor::on_deadline() {
       }
       return move_to(RunPhase::kTerminating);
     case RunPhase::kInterrupted: end_.cut_short = true; return move_to(RunPhase::kKilling);
-    case RunPhase::kTerminating: dump("the coordinator does not end"); return move_to(RunPhase::kKilling);
+    case RunPhase::kTerminating: progress_.dump("the coordinator does not end"); return move_to(RunPhase::kKilling);
     case RunPhase::kWorkersEnding:
       // A worker that is idle is merely slow to end. After a failure of the coordinator, workers
       // may be busy without being at fault.
-      if (finished_ && any_worker_is_busy()) dump("a worker does not end");
+      if (finished_ && any_worker_is_busy()) progress_.dump("a worker does not end");
       return move_to(RunPhase::kKilling);
     case RunPhase::kKilling: return on_slow_deaths();
     case RunPhase::kRunning:
@@ -164,11 +106,11 @@ bool Supervisor::writes_state() {
 // The kernel needs a long time to free hundreds of GiB, longer if they are registered for GPUs. A
 // process that waits for something that will never happen uses no processor time.
 void Supervisor::on_slow_deaths() {
-  const std::string names = still_running();
+  const std::string names = progress_.still_running();
   if (!names.empty()) {
     if (!std::exchange(is_patience_told_, true))
       run_.err.add(cat("rp-launch: waiting until memory is given back by ", names, "\n"));
-    deadline_ = Deadline::after_ns(patience_ns(phase_));
+    deadline_ = Deadline::after_ns(patience_ns(phase_.state()));
     return;
   }
   for (const auto& member : members_) {
@@ -180,20 +122,8 @@ void Supervisor::on_slow_deaths() {
   move_to(RunPhase::kDone);
 }
 
-std::string Supervisor::still_running() {
-  std::string names;
-  for (const auto& member : members_) {
-    if (!member->alive()) continue;
-    const pid_t pid = member->process().pid();
-    const std::uint64_t ticks = process_stat(pid).cpu_ticks;
-    if (ticks < std::exchange(ticks_[pid], ticks) + kFewTicks) continue;
-    names += cat(names.empty() ? "" : ", ", member->name(), " (pid ", pid, ")");
-  }
-  return names;
-}
-
 void Supervisor::add_to(PollSet& set) {
-  set.add(signals_.get(), POLLIN, [this] { read_signals(); });
+  set.add(signals_.fd(), POLLIN, [this] { read_signals(); });
   add_output_to(set);
   for (const auto& owner : members_) {
     Member* member = owner.get();
@@ -215,15 +145,14 @@ void Supervisor::add_output_to(PollSet& set) {
 }
 
 void Supervisor::read_signals() {
-  signalfd_siginfo signal{};
-  while (read(signals_.get(), &signal, sizeof(signal)) == sizeof(signal)) {
-    if (signal.ssi_signo == SIGCONT) {
+  while (const std::optional<signalfd_siginfo> signal = signals_.next()) {
+    if (signal->ssi_signo == SIGCONT) {
       has_been_stopped_ = true;  // or CONT was sent to a process that was not stopped
-    } else if (signal.ssi_signo == SIGTSTP) {
+    } else if (signal->ssi_signo == SIGTSTP) {
       // Like the kernel, do not stop on a key of the terminal if no shell could continue the run.
-      if (signal.ssi_code != SI_KERNEL || !is_orphaned_group()) pause();
-    } else if (signal.ssi_signo != SIGCHLD) {
-      forward(signal);
+      if (signal->ssi_code != SI_KERNEL || !is_orphaned_group()) pause();
+    } else if (signal->ssi_signo != SIGCHLD) {
+      forward(*signal);
     }
   }
   std::vector<pid_t> own;
@@ -240,7 +169,7 @@ void Supervisor::forward(const signalfd_siginfo& signal) {
   const int number = static_cast<int>(signal.ssi_signo);
   if (number == SIGINT && coordinator().alive()) {
     // In a healthy run the program itself prints what it still does and that a second INT ends it.
-    num_interrupts_ == 0 ? watch_progress() : dump("interrupted");  // before the signal changes their state
+    num_interrupts_ == 0 ? progress_.start() : progress_.dump("interrupted");  // before the signal changes their state
   }
   const bool has_it =
       run_.has_terminal && signal.ssi_code == SI_KERNEL && getpgid(coordinator().process().pid()) == getpgrp();
@@ -252,17 +181,18 @@ void Supervisor::forward(const signalfd_siginfo& signal) {
 
 void Supervisor::pause() {
   for (const auto& member : members_) member->process().send_signal_to_group(SIGSTOP);
-  const std::int64_t stopped_ns = now_ns();
+  const std::int64_t since = now_ns();
   kill(getpid(), SIGSTOP);
   for (const auto& member : members_) member->process().send_signal_to_group(SIGCONT);
-  deadline_ = deadline_.later_by_ns(now_ns() - stopped_ns);
-  look_again_ = look_again_.later_by_ns(now_ns() - stopped_ns);
+  const std::int64_t stopped_ns = now_ns() - since;
+  deadline_ = deadline_.later_by_ns(stopped_ns);
+  progress_.delay_by_ns(stopped_ns);
 }
 
 void Supervisor::on_interrupt() {
   ++num_interrupts_;
-  if (num_interrupts_ < 2 || phase_ == RunPhase::kKilling || phase_ == RunPhase::kDone) return;
-  const bool may_wait = phase_ == RunPhase::kRunning || phase_ == RunPhase::kWorkerLost;
+  if (num_interrupts_ < 2 || phase_.is(RunPhase::kKilling) || phase_.is(RunPhase::kDone)) return;
+  const bool may_wait = phase_.is(RunPhase::kRunning) || phase_.is(RunPhase::kWorkerLost);
   if (num_interrupts_ == 2 && may_wait) return move_to(RunPhase::kInterrupted);
   if (coordinator().alive()) end_.cut_short = true;
   move_to(RunPhase::kKilling);
@@ -277,6 +207,7 @@ void Supervisor::read_messages(Member& member) {
 void Supervisor::on_message(Member& member, Message message) {
   if (member.is_worker()) {
     if (message.kind != MessageKind::kAttached) return;
+    member.set_attached();
     if (message.status != 0) member.set_watched();
     member.open_output();
     Message go;
@@ -289,34 +220,31 @@ void Supervisor::on_message(Member& member, Message message) {
     case MessageKind::kStartWorkers: return start_workers(std::move(message));
     case MessageKind::kPreempted: end_.preempted = true; return;
     case MessageKind::kFinished: finished_ = true; return;
-    case MessageKind::kHang: return dump("a wait ran out", true);
+    case MessageKind::kHang: return progress_.dump("a wait ran out", true);
     default: return;
   }
 }
 
 void Supervisor::start_workers(Message store) {
-  if (store_ || phase_ != RunPhase::kRunning) return;
+  if (store_ || !phase_.is(RunPhase::kRunning)) return;
+  coordinator().set_attached();
   store_ = std::move(store);
   store_->kind = MessageKind::kAttach;
   trace_ = RunTrace::copy_of(*store_);
   for (std::size_t i = 1; i < run_.plan.processes.size(); ++i) {
     members_.push_back(std::make_unique<Member>(run_, run_.plan.processes[i]));
-    to_attach_.push_back(members_.back().get());
   }
   send_attaches();
 }
 
 void Supervisor::send_attaches() {
-  std::erase_if(to_attach_, [this](Member* worker) {
-    store_->worker = worker->worker();
-    return worker->channel().send(*store_) || worker->channel().peer_gone();
-  });
+  for (const auto& member : members_) member->send_store(*store_);
 }
 
 void Supervisor::handle_deaths() {
   std::vector<Member*> dead;
   for (const auto& member : members_) {
-    if (!member->alive() || !member->process().try_reap()) continue;
+    if (!member->try_reap()) continue;
     read_messages(*member);
     member->read_output();
     dead.push_back(member.get());
@@ -345,7 +273,7 @@ void Supervisor::on_coordinator_death(Member& coordinator) {
   end_.coordinator_status = status;
   const bool asked = WIFSIGNALED(status) && end_.stop_signals.contains(WTERMSIG(status));
   // With an exit code other than 0 the program has ended by itself and has reported the reason.
-  if (WIFSIGNALED(status) && !asked && !coordinator.killed_on_purpose()) note_failure(coordinator);
+  if (WIFSIGNALED(status) && !asked && coordinator.is(MemberState::kEnded)) note_failure(coordinator);
   constexpr int kNotLoaded = 127;  // set by the dynamic loader, which has printed the library's name
   if (WIFEXITED(status) && WEXITSTATUS(status) == kNotLoaded &&
       run_.board.entry(coordinator.board_index()).state() == ProcessState::kNotStarted) {
@@ -354,17 +282,18 @@ void Supervisor::on_coordinator_death(Member& coordinator) {
         "LD_LIBRARY_PATH="
         "$(python3 -c 'import torch; print(torch.__path__[0])')/lib, or link it once (docs/library.md)\n");
   }
-  if (phase_ != RunPhase::kKilling) move_to(RunPhase::kWorkersEnding);
+  if (!phase_.is(RunPhase::kKilling)) move_to(RunPhase::kWorkersEnding);
 }
 
 void Supervisor::on_worker_death(Member& worker) {
   const int status = *worker.process().status();
-  const bool told_to_end = finished_ || phase_ == RunPhase::kWorkersEnding;
-  if (worker.killed_on_purpose() || failure_ || (told_to_end && status == 0)) return;
-  if (phase_ == RunPhase::kWorkersEnding && end_.coordinator_status != 0) return;
+  const bool told_to_end = finished_ || phase_.is(RunPhase::kWorkersEnding);
+  if (worker.is(MemberState::kEndedOnPurpose) || failure_ || (told_to_end && status == 0)) return;
+  if (phase_.is(RunPhase::kWorkersEnding) && end_.coordinator_status != 0) return;
   note_failure(worker);
   end_.failed_worker_status = status;
-  if (WIFEXITED(status) && WEXITSTATUS(status) == static_cast<int>(ExitCode::kHang)) dump("a wait ran out", true);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == static_cast<int>(ExitCode::kHang))
+    progress_.dump("a wait ran out", true);
   failure_->said = worker.release_output();
   Message gone;
   gone.kind = MessageKind::kWorkerGone;
@@ -372,7 +301,7 @@ void Supervisor::on_worker_death(Member& worker) {
   gone.status = status;
   (void)coordinator().channel().send(gone);
   kill_workers();
-  if (phase_ == RunPhase::kRunning) move_to(RunPhase::kWorkerLost);
+  if (phase_.is(RunPhase::kRunning)) move_to(RunPhase::kWorkerLost);
 }
 
 void Supervisor::note_failure(Member& member) {
@@ -394,38 +323,6 @@ void Supervisor::note_failure(Member& member) {
 
 void Supervisor::report_failure() {
   if (failure_ && !std::exchange(is_failure_told_, true)) run_.err.add(failure_text(*failure_));
-}
-
-std::vector<ProcessSnapshot> Supervisor::snapshots() {
-  std::vector<ProcessSnapshot> processes;
-  for (const auto& member : members_) {
-    processes.push_back(snapshot_of(member->name(), member->board_index(), member->process().pid(),
-                                    member->process().status(), run_.board.entry(member->board_index())));
-  }
-  return processes;
-}
-
-void Supervisor::watch_progress() {
-  interrupted_at_ = snapshots();
-  (void)still_running();  // discounts the processor time used so far
-  look_again_ = Deadline::after_ns(kStandstillNs);
-}
-
-// The computation of a layer may take long, and writing a checkpoint begins no layer. So use of a
-// processor counts as progress, too.
-void Supervisor::look_for_standstill() {
-  look_again_ = Deadline::never();
-  if (phase_ != RunPhase::kRunning) return;
-  const bool is_at_work = !still_running().empty();
-  if (is_at_work || has_progressed(interrupted_at_, snapshots())) return watch_progress();
-  dump("interrupted, but nothing goes on");
-}
-
-void Supervisor::dump(const char* why, bool anew) {
-  std::vector<ProcessSnapshot> processes = snapshots();
-  if (!dumped_.empty() && !(anew && has_progressed(dumped_, processes))) return;
-  run_.err.add(dump_text("rp-launch", why, processes, now_ns()));
-  dumped_ = std::move(processes);
 }
 
 bool Supervisor::any_worker_is_busy() const {
@@ -457,7 +354,7 @@ void Supervisor::write_queued_output() {
   while (!(run_.out.empty() && run_.err.empty()) && !deadline_.passed()) {
     PollSet set;
     add_output_to(set);
-    set.add(signals_.get(), POLLIN, [this] {
+    set.add(signals_.fd(), POLLIN, [this] {
       read_signals();
       if (!end_.stop_signals.empty()) deadline_ = Deadline::after_ns(std::min(kOutputNs, deadline_.left_ns()));
     });

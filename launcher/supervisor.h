@@ -6,35 +6,22 @@
 // processes in one poll().
 #pragma once
 
-#include <sys/signalfd.h>
-
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "common/system/cgroup.h"
 #include "launcher/ending.h"
+#include "launcher/lifecycles.h"
 #include "launcher/member.h"
 #include "launcher/poll_set.h"
-#include "launcher/process/run_dump.h"
+#include "launcher/progress_watch.h"
 #include "launcher/report.h"
+#include "launcher/signal_reader.h"
 #include "launcher/trace/run_trace.h"
 
 namespace rp {
-
-// The phase of a run. The allowed transitions are listed in supervisor.cc.
-enum class RunPhase {
-  kRunning,        // no failure so far
-  kWorkerLost,     // a worker failed: the coordinator may end by itself
-  kTerminating,    // the coordinator was sent TERM
-  kInterrupted,    // second INT: the coordinator has little time left
-  kWorkersEnding,  // the coordinator has ended: the workers are expected to end by themselves
-  kKilling,        // everything was sent KILL
-  kDone,           // no process is left
-};
 
 // Owns everything that belongs to one run. Create and use it in the main thread of a process
 // without other threads.
@@ -77,21 +64,11 @@ class Supervisor {
   void note_failure(Member& member);
   // Reports the failure, at most once for each run.
   void report_failure();
-  [[nodiscard]] std::vector<ProcessSnapshot> snapshots();
-  // Called after the first INT: starts to check periodically whether the run still makes progress.
-  void watch_progress();
-  void look_for_standstill();
-  // Prints what every process does, once for each run. With `anew`, prints it again if something
-  // was computed since the last time.
-  void dump(const char* why, bool anew = false);
   void kill_workers();
   [[nodiscard]] bool any_worker_is_busy() const;
   // The maximum duration of a phase; 0: no limit.
   [[nodiscard]] std::int64_t patience_ns(RunPhase phase) const;
   [[nodiscard]] bool all_dead() const;
-  // Returns the names of the live processes that have used more processor time since the last call
-  // than a process needs to end.
-  [[nodiscard]] std::string still_running();
   void finish();
   // Writes the output that is queued for stdout and stderr, however slow its readers are. Once a
   // signal has asked the run to end, it waits for them for at most 2 s.
@@ -100,17 +77,16 @@ class Supervisor {
   [[nodiscard]] Member& coordinator() { return *members_.front(); }
 
   RunContext run_;
-  UniqueFd signals_;
+  SignalReader signals_;
   Cgroup cgroup_;
   std::uint64_t oom_kills_before_;
   std::vector<std::unique_ptr<Member>> members_;  // the coordinator, then the workers
   std::optional<Message> store_;                  // the message kAttach for all workers; keeps its descriptors open
   std::optional<RunTrace> trace_;
-  std::vector<Member*> to_attach_;
-  RunPhase phase_ = RunPhase::kRunning;
+  Lifecycle<kRunLifecycle> phase_;
   Deadline deadline_ = Deadline::never();  // of the phase
-  std::map<pid_t, std::uint64_t> ticks_;   // processor time of each process at the last call of still_running()
-  bool has_been_stopped_ = false;          // rp-launch was stopped, since the loop last waited
+  ProgressWatch progress_{run_, members_};
+  bool has_been_stopped_ = false;  // rp-launch was stopped, since the loop last waited
   bool is_patience_told_ = false;
   bool is_failure_told_ = false;
   std::uint64_t state_advances_ = 0;  // by the coordinator, at the last call of writes_state()
@@ -118,9 +94,6 @@ class Supervisor {
   bool finished_ = false;  // the coordinator announced its normal end
   RunEnd end_;
   std::optional<Failure> failure_;
-  std::vector<ProcessSnapshot> dumped_;          // the processes as last printed
-  std::vector<ProcessSnapshot> interrupted_at_;  // the processes at the last check for progress after an INT
-  Deadline look_again_ = Deadline::never();
 };
 
 }  // namespace rp

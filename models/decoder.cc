@@ -23,7 +23,7 @@ namespace rp::models {
 
 namespace {
 
-// The data between two layers.
+// The data that one layer passes to the next.
 struct Border {
   at::Tensor x_bth;
   at::Tensor documents_bk{};  // undefined: each sequence is one document
@@ -62,8 +62,8 @@ class Embedding : public Layer {
     const at::Tensor rows_bth = embed(parameters_[0].value, inputs.at(0), padding_id_);
     border.x_bth = scale_ == 1 ? rows_bth : rows_bth * scale_;
     if (!border.documents_bk.defined() || !runs_on_gpu(rows_bth)) return border.tensors();
-    // Code on a GPU cannot throw. So sequences with wrong lengths become NaN, like those with wrong
-    // tokens.
+    // Code on a GPU cannot throw. Therefore sequences with wrong document lengths become NaN, just as
+    // wrong tokens do.
     const at::Tensor wrong_b11 = have_wrong_lengths(border.documents_bk, rows_bth.size(1)).view({-1, 1, 1});
     border.x_bth = border.x_bth.masked_fill(wrong_b11, std::numeric_limits<double>::quiet_NaN());
     return border.tensors();
@@ -153,7 +153,7 @@ class DecoderLayer : public Layer {
   }
   static NormalisedSum unnormalised(const at::Tensor& sum) { return {sum, sum}; }
 
-  // Splits a projection [b, t, count * d] into heads, normalised if the model normalises them.
+  // Splits a projection [b, t, count * d] into heads, and normalises them if the model does.
   [[nodiscard]] at::Tensor heads(const at::Tensor& x, std::int64_t count, const at::Tensor& weight) const {
     const bool is_whole_row = config_.attention.head_norm == AttentionConfig::HeadNorm::kWholeRow;
     const at::Tensor rows = is_whole_row ? norm(x, weight) : x;
@@ -191,7 +191,7 @@ class DecoderLayer : public Layer {
   [[nodiscard]] MixtureOutput mlp(const at::Tensor& x_bth) const {
     if (config_.mlp.experts) return mixture_of_experts(x_bth, experts_, *config_.mlp.experts, config_.mlp.activation);
     const std::vector<at::Tensor> gate_up = linears(x_bth, gate_up_);
-    // A norm after this product reads the product in its backward pass.
+    // If a norm follows, its backward pass reads the product, so the product cannot be left out.
     return {linear(glu(gate_up[0], gate_up[1], config_.mlp.activation), down_,
                    outputs_are_read() || mlp_post_norm_h_.defined()),
             {}};

@@ -21,6 +21,7 @@
 #include "models/batch_check.h"
 #include "models/checkpoint.h"
 #include "models/decoder.h"
+#include "models/layers/scalar_type.h"
 #include "models/tensor_parts.h"
 #include "roundpipe/error.h"
 #include "roundpipe/models.h"
@@ -188,7 +189,7 @@ constexpr std::int64_t kExampleTokens = 64;
 }  // namespace
 
 Model load(const std::filesystem::path& directory, at::ScalarType dtype, const TrainedParts& parts) {
-  if (dtype != at::kBFloat16 && dtype != at::kHalf && dtype != at::kFloat) {
+  if (!is_working_dtype(dtype)) {
     throw Error(ExitCode::kUsage,
                 cat("models::load(): weights of dtype ", c10::toString(dtype),
                     " are not supported; use bf16 (at::kBFloat16), fp16 (at::kHalf) or fp32 (at::kFloat)"));

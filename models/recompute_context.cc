@@ -12,7 +12,8 @@ thread_local RecomputeContext* t_context = nullptr;
 
 RecomputeContext& context_for(const char* function) {
   if (t_context != nullptr) return *t_context;
-  throw Error(ExitCode::kUsage, cat(function, "() is for the forward of a layer, in the thread that runs it"));
+  throw Error(ExitCode::kUsage,
+              cat(function, "() may be called only by a layer's forward(), in the thread that runs it"));
 }
 
 }  // namespace
@@ -46,7 +47,7 @@ bool outputs_are_read() { return t_context == nullptr || t_context->outputs_are_
 const Tensors& recompute_data() {
   const RecomputeContext& context = context_for("recompute_data");
   if (!context.is_recompute) {
-    throw Error(ExitCode::kUsage, "recompute_data() is for a recompute; ask is_recomputing() before");
+    throw Error(ExitCode::kUsage, "recompute_data() is for a recompute; check is_recomputing() before calling it");
   }
   if (context.data == nullptr) {
     throw Error(ExitCode::kUsage,

@@ -94,7 +94,7 @@ std::vector<Tensors> OpenGraph::backward(std::vector<Tensors> gradients) {
     refuse(
         "a second backward() through the same forward() of a pipeline: what it needs is freed by the first; call "
         "forward() again");
-  if (round_->next_version != coordinator.version(round_->traits.pipeline) + 1) {
+  if (round_->next_version != coordinator.pipeline_state(round_->traits.pipeline).version() + 1) {
     refuse(
         "backward() through a forward() of a pipeline that came before its last step() or load_state(): the weights "
         "are others now; call forward() again");

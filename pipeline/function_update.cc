@@ -20,14 +20,14 @@ FunctionUpdate::FunctionUpdate(Store& store, int pipeline)
     for (const TensorRecord& tensor : catalogue.tensors_of(record.catalogue_layer(layer))) {
       if (!is_first_use(catalogue, tensor) || group_of(catalogue.uses()[tensor.use].group).is_trained == 0) continue;
       leaves_.push_back({.record = &tensor, .gradient = {}});
-      at::Tensor leaf = master_view(store, tensor, 0);
+      at::Tensor leaf = master_view(store, tensor, Version(0));
       leaf.requires_grad_(true);
       parameters_.push_back({.name = cat(layer, ".", tensor.name.data()), .value = std::move(leaf)});
     }
   }
 }
 
-const std::vector<NamedParameter>& FunctionUpdate::parameters(std::uint64_t version) {
+const std::vector<NamedParameter>& FunctionUpdate::parameters(Version version) {
   point_leaves_at(version);
   return parameters_;
 }
@@ -50,7 +50,7 @@ void FunctionUpdate::allocate_gradients() {
 }
 
 // If two working copies alternate as master, the new one starts as a copy of the old one.
-void FunctionUpdate::copy_masters(std::uint64_t version) {
+void FunctionUpdate::copy_masters(Version version) {
   for (const GroupId index : groups_) {
     const WeightGroupRecord& group = group_of(index);
     if (!group.working_is_master() || group.num_copies == 1) continue;
@@ -58,21 +58,21 @@ void FunctionUpdate::copy_masters(std::uint64_t version) {
   }
 }
 
-void FunctionUpdate::point_leaves_at(std::uint64_t version) {
+void FunctionUpdate::point_leaves_at(Version version) {
   for (std::size_t i = 0; i < leaves_.size(); ++i)
     parameters_[i].value.set_data(master_view(store_, *leaves_[i].record, version));
 }
 
-void FunctionUpdate::write_working_copies(std::uint64_t version) {
+void FunctionUpdate::write_working_copies(Version version) {
   const c10::NoGradGuard no_grad;
   for (const Leaf& leaf : leaves_) {
     const WeightGroupRecord& group = group_of(store_.catalogue().uses()[leaf.record->use].group);
     if (group.working_is_master()) continue;
-    parameter_view(store_, *leaf.record, version % group.num_copies).copy_(master_view(store_, *leaf.record, version));
+    parameter_view(store_, *leaf.record, group.copy_of(version)).copy_(master_view(store_, *leaf.record, version));
   }
 }
 
-void FunctionUpdate::run(std::uint64_t version, bool skipped, const GradientWriter& write_gradient,
+void FunctionUpdate::run(Version version, bool skipped, const GradientWriter& write_gradient,
                          const std::function<void()>& function) {
   if (at::get_num_threads() != usable_cores()) at::set_num_threads(usable_cores());  // set for this thread
   copy_masters(version);

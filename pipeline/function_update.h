@@ -20,13 +20,12 @@ class FunctionUpdate {
   FunctionUpdate(Store& store, int pipeline);
 
   // Returns the same leaves at each call, over the masters of `version`, which is the newest.
-  [[nodiscard]] const std::vector<NamedParameter>& parameters(std::uint64_t version);
+  [[nodiscard]] const std::vector<NamedParameter>& parameters(Version version);
 
   // Runs `function` to make `version` of the masters and working copies. If the step is skipped,
   // makes it from the previous version instead. Throws what the function throws, and rp::Error
   // (kUsage) if the function replaces the memory of a parameter.
-  void run(std::uint64_t version, bool skipped, const GradientWriter& write_gradient,
-           const std::function<void()>& function);
+  void run(Version version, bool skipped, const GradientWriter& write_gradient, const std::function<void()>& function);
 
  private:
   struct Leaf {
@@ -37,9 +36,9 @@ class FunctionUpdate {
     return store_.catalogue().weight_groups()[group];
   }
   void allocate_gradients();
-  void copy_masters(std::uint64_t version);
-  void point_leaves_at(std::uint64_t version);
-  void write_working_copies(std::uint64_t version);
+  void copy_masters(Version version);
+  void point_leaves_at(Version version);
+  void write_working_copies(Version version);
 
   Store& store_;
   const std::vector<GroupId> groups_;  // the trained groups

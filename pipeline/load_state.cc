@@ -17,9 +17,10 @@ namespace rp {
 namespace {
 
 void check_between_steps(Pipeline::Impl& pipeline) {
-  if (pipeline.coordinator().rounds_since_step(pipeline.number()) == 0) return;
+  const int rounds = pipeline.coordinator().pipeline_state(pipeline.number()).rounds_since_step;
+  if (rounds == 0) return;
   throw Error(ExitCode::kUsage,
-              cat("load_state() after ", pipeline.coordinator().rounds_since_step(pipeline.number()),
+              cat("load_state() after ", rounds,
                   " rounds without step(): their gradients are not those of other weights; call step() first"));
 }
 

@@ -113,7 +113,7 @@ Tensors Pipeline::forward(const Batch& inputs, const CallOptions& options) {
   const Split split = options.split_inputs.value_or(impl_->options().split_inputs);
   for (const at::Tensor& input : inputs.tensors) traits.input_gradient |= input.defined() && input.requires_grad();
   // There is no backward if no weights are trained and no gradient of the inputs is requested.
-  traits.keeps_graph = traits.input_gradient || impl_->coordinator().is_trained(impl_->number());
+  traits.keeps_graph = traits.input_gradient || impl_->coordinator().pipeline_state(impl_->number()).is_trained;
   if (traits.input_gradient && split.function) {
     throw Error(ExitCode::kUsage,
                 "Split::function is not for inputs that require gradients, because it does not say how to join the "
@@ -135,7 +135,7 @@ Tensors Pipeline::forward(const Batch& inputs, const CallOptions& options) {
 StepResult Pipeline::step(const Update& update, const StepOptions& options) {
   Coordinator& coordinator = impl_->coordinator();
   check_step(update, options, impl_->options());
-  if (coordinator.rounds_since_step(impl_->number()) == 0) {
+  if (coordinator.pipeline_state(impl_->number()).rounds_since_step == 0) {
     throw Error(ExitCode::kUsage,
                 "step() after 0 rounds with gradients since the last one; call forward_backward() first");
   }
@@ -143,7 +143,7 @@ StepResult Pipeline::step(const Update& update, const StepOptions& options) {
   for (const ParameterGroup& group : update.groups()) request.rules.push_back(group.rule);
   if (update.function()) {
     request.function = [function = update.function(), &runner = impl_->function_update()](
-                           std::uint64_t version, bool skipped, const GradientWriter& write_gradient) {
+                           Version version, bool skipped, const GradientWriter& write_gradient) {
       runner.run(version, skipped, write_gradient, function);
     };
   } else if (update.groups().size() != 1 || update.groups().front().contains) {
@@ -161,7 +161,7 @@ void Pipeline::synchronize() {
 }
 
 std::int64_t Pipeline::num_steps() const {
-  return static_cast<std::int64_t>(impl_->coordinator().num_steps(impl_->number()));
+  return static_cast<std::int64_t>(impl_->coordinator().pipeline_state(impl_->number()).num_steps);
 }
 
 std::vector<ParameterState> Pipeline::parameters() {

@@ -25,7 +25,7 @@ void check_options(const PipelineOptions& options, const Model& model, const std
     refuse(cat("num_microbatches is ", options.num_microbatches, ", but must be at least 1"));
   if (options.rounds_per_step < 1)
     refuse(cat("rounds_per_step is ", options.rounds_per_step, ", but must be at least 1"));
-  if (model.dtype() != at::kFloat && model.dtype() != at::kBFloat16 && model.dtype() != at::kHalf) {
+  if (!is_working_dtype(model.dtype())) {
     refuse(cat("the model's dtype is ", at::toString(model.dtype()),
                "; at::kFloat, at::kBFloat16 and at::kHalf are possible"));
   }
@@ -143,7 +143,7 @@ FunctionUpdate& Pipeline::Impl::function_update() {
 }
 
 const std::vector<NamedParameter>& Pipeline::Impl::optimizer_parameters() {
-  const std::uint64_t version = coordinator().version(number_);
+  const Version version = coordinator().pipeline_state(number_).version();
   return function_update().parameters(version);
 }
 
@@ -151,9 +151,9 @@ const std::vector<NamedParameter>& Pipeline::Impl::optimizer_parameters() {
 
 std::vector<ParameterState> Pipeline::Impl::parameters(std::uint64_t steps_ago) {
   runtime_->check_has_weights("parameters(), or a model or state that is saved or loaded");
-  Coordinator& coordinator = this->coordinator();
+  const PipelineState& state = coordinator().pipeline_state(number_);
   Store& store = runtime_->store();
-  const std::uint64_t version = coordinator.version(number_) - std::min(coordinator.num_steps(number_), steps_ago);
+  const Version version = state.version() - std::min(state.num_steps, steps_ago);
   std::vector<ParameterState> result;
   for (const TensorRecord* tensor : parameter_records()) {
     const UseRecord& use = store.catalogue().uses()[tensor->use];
@@ -162,7 +162,7 @@ std::vector<ParameterState> Pipeline::Impl::parameters(std::uint64_t steps_ago) 
     parameter.layer = record().layer_of(use.layer);
     parameter.parameter = tensor->name.data();
     parameter.name = cat(parameter.layer, ".", parameter.parameter);
-    parameter.working = parameter_view(store, *tensor, version % group.num_copies);
+    parameter.working = parameter_view(store, *tensor, group.copy_of(version));
     if (group.is_trained != 0) {
       parameter.master = master_view(store, *tensor, version);
       parameter.moment1 = moment_view(store, *tensor, group.moment1_offset);

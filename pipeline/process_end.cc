@@ -15,9 +15,8 @@
 #include <string_view>
 
 #include "common/files/output_file.h"
-#include "common/lacking_resource.h"
 #include "common/printable.h"
-#include "pipeline/session_impl.h"
+#include "pipeline/worker_watch.h"
 #include "roundpipe/error.h"
 
 namespace rp {
@@ -98,27 +97,18 @@ int code_of_interrupt(int signal_number) {
 }
 
 // Prints the exception in flight, unless it is reported elsewhere, and returns the exit code.
-int describe_current_exception() {
+int report_current_exception() {
   try {
     throw;
   } catch (const Interrupted& interrupted) {
     return code_of_interrupt(interrupted.signal_number());
   } catch (const WorkerGone& error) {
     return static_cast<int>(error.code());
-  } catch (const Error& error) {
-    std::fprintf(stderr, "%s: error: %s\n", g_program.c_str(), printable(error.what()).c_str());
-    return static_cast<int>(error.code());
-  } catch (const c10::Error& error) {
-    std::fprintf(stderr, "%s: error: %s\n", g_program.c_str(), printable(error.what_without_backtrace()).c_str());
-  } catch (const std::exception& error) {
-    const auto lacking = lacking_resource(error);
-    std::fprintf(stderr, "%s: error: %s\n", g_program.c_str(),
-                 printable(lacking ? lacking->what() : error.what()).c_str());
-    if (lacking) return static_cast<int>(lacking->code());
   } catch (...) {
-    std::fprintf(stderr, "%s: error: an exception of unknown type\n", g_program.c_str());
+    const ExceptionDescription exception = describe_without_backtrace();
+    std::fprintf(stderr, "%s: error: %s\n", g_program.c_str(), printable(exception.text).c_str());
+    return static_cast<int>(exception.code);
   }
-  return static_cast<int>(ExitCode::kUserError);
 }
 
 [[noreturn]] void on_terminate() {
@@ -126,12 +116,22 @@ int describe_current_exception() {
   if (g_record != nullptr) g_record();
   std::cout.flush();
   std::fflush(nullptr);
-  const int code = describe_current_exception();
+  const int code = report_current_exception();
   std::fflush(nullptr);
   _exit(code);
 }
 
 }  // namespace
+
+ExceptionDescription describe_without_backtrace() {
+  try {
+    throw;
+  } catch (const c10::Error& error) {
+    return {.text = error.what_without_backtrace()};
+  } catch (...) {
+    return describe_current_exception();
+  }
+}
 
 void end_process(const std::exception_ptr& error) {
   try {

@@ -6,6 +6,8 @@
 #include <exception>
 #include <string>
 
+#include "common/exception_description.h"
+
 namespace rp {
 
 // Handles INT, TERM, HUP and USR1. stop_signal() returns the first of them that arrives, which also
@@ -23,6 +25,10 @@ void set_stop_notice(const std::string& text);
 // Records that the program has saved its state, so that an end by TERM, HUP or USR1 has the exit
 // code of a preemption.
 void set_preempted();
+
+// Describes the exception that is being handled, as describe_current_exception() does, but that of LibTorch without its
+// backtrace.
+[[nodiscard]] ExceptionDescription describe_without_backtrace();
 
 // Installs a handler for exceptions that leave main(): the exception is printed once and ends the
 // process with its exit code. `record` is called while the exception is in flight; it may be null.

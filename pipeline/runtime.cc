@@ -206,7 +206,7 @@ void Runtime::give_up_saves() {
 void Runtime::end_coordinator() {
   for (Pipeline::Impl* pipeline : pipelines_) pipeline->stop_save();
   coordinator_.reset();
-  if (store_) store_->epoch().publish(kEndEpoch.value());  // without a coordinator, too: a worker may have attached
+  if (store_) store_->epoch().publish(kEndEpoch);  // without a coordinator, too: a worker may have attached
 }
 
 // In a worker
@@ -238,7 +238,7 @@ void Runtime::serve(const WorkerSeat& seat) {
 
 void Runtime::check_room_for_gradients(int pipeline) {
   const int most = pipelines_[pipeline]->options().rounds_per_step;
-  if (coordinator().rounds_since_step(pipeline) < most) return;
+  if (coordinator().pipeline_state(pipeline).rounds_since_step < most) return;
   throw Error(ExitCode::kUsage, cat("rounds_per_step is ", most, ": call step() before round ", most + 1));
 }
 

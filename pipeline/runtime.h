@@ -46,7 +46,8 @@ class Runtime {
   void end_coordinator();
   // Throws rp::Error (kUsage) if there are no weights that `what` could read or write.
   void check_has_weights(const char* what) const;
-  // In the coordinator: prints what the backend reports of a successful run.
+  // In the coordinator: prints what the backend reports of a successful run. REQUIRES: start_coordinator(), and
+  // therefore a pipeline: clear() is called only after the run.
   void report_run() const;
   // In the coordinator: returns the times of the completed steps.
   [[nodiscard]] StepTimes step_times(int pipeline);

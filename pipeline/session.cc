@@ -1,11 +1,9 @@
 #include "roundpipe/session.h"
 
-#include <c10/util/Exception.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -69,11 +67,8 @@ void record_for_launcher() {
     return;  // a requested end
   } catch (const WorkerGone&) {
     return;  // the worker's own record contains more
-  } catch (const c10::Error& error) {
-    g_board_entry->record_fault(FaultKind::kException, static_cast<int>(ExitCode::kUserError),
-                                error.what_without_backtrace());
   } catch (...) {
-    (void)record_current_exception(*g_board_entry);
+    record_exception(*g_board_entry, describe_without_backtrace());
   }
 }
 
@@ -151,26 +146,27 @@ void Session::Impl::open_trace(const char* program) {
 
 void Session::Impl::end() {
   if (is_forked_child()) leave_forked_child();
-  if (ended_) return;
-  ended_ = true;
+  if (state_.is(SessionState::kEnded)) return;
   runtime_->give_up_saves();  // first, because updates may wait for them
   Coordinator* coordinator = runtime_->coordinator_if_started();
   std::exception_ptr error;
+  const bool was_started = state_.is(SessionState::kRunning);
   // An exception on its way out of main() ends the run immediately.
-  if (started_ && coordinator != nullptr && std::uncaught_exceptions() <= num_exceptions_)
+  const bool finishes = was_started && std::uncaught_exceptions() <= num_exceptions_;
+  if (finishes) {
+    state_.move_to(SessionState::kFinishing);
     error = coordinator->finish();
-  ending_.store(true);
-  if (role_.role == Role::kCoordinator && started_ && !error) send(MessageKind::kFinished);
-  if (watcher_.joinable()) {  // must end before the coordinator, which it uses
-    ::shutdown(role_.channel->fd(), SHUT_RD);
-    watcher_.join();
   }
-  const bool went_well = started_ && !error && std::uncaught_exceptions() <= num_exceptions_;
-  if (went_well && coordinator != nullptr) runtime_->report_run();
+  state_.move_to(SessionState::kEnding);
+  if (watch_) watch_->expect_ends();
+  if (role_.role == Role::kCoordinator && was_started && !error) send(MessageKind::kFinished);
+  if (watch_) watch_->stop();  // must end before the coordinator, which it uses
+  if (finishes && !error) runtime_->report_run();
   if (error) end_process(error);  // not reported yet, and a destructor cannot throw it
   if (coordinator != nullptr) coordinator->end();
   if (worker_.joinable()) worker_.join();  // must end before the coordinator, to which it reports its end
   runtime_->end_coordinator();
+  state_.move_to(was_started ? SessionState::kEnded : SessionState::kDescribing);
 }
 
 FaultBoardEntry Session::Impl::board_entry() {
@@ -197,7 +193,8 @@ void Session::Impl::report_hang() {
 }
 
 int Session::Impl::add(Pipeline::Impl* pipeline) {
-  if (started_) throw Error(ExitCode::kUsage, "a pipeline must be made before Session::start()");
+  if (!state_.is(SessionState::kDescribing))
+    throw Error(ExitCode::kUsage, "a pipeline must be made before Session::start()");
   return runtime_->add(pipeline);
 }
 
@@ -208,7 +205,7 @@ void Session::Impl::remove(Pipeline::Impl* pipeline) {
 }
 
 void Session::Impl::start(const std::function<void(const LoadProgress&)>& tell) {
-  if (started_) throw Error(ExitCode::kUsage, "Session::start() was called before");
+  if (!state_.is(SessionState::kDescribing)) throw Error(ExitCode::kUsage, "Session::start() was called before");
   if (runtime_->is_empty()) throw Error(ExitCode::kUsage, "make a Pipeline before Session::start()");
   if (role_.role == Role::kWorker) serve_as_worker();
   if (is_alone() && trace_) g_own_trace = &*trace_;
@@ -217,7 +214,7 @@ void Session::Impl::start(const std::function<void(const LoadProgress&)>& tell) 
   runtime_->start_coordinator(
       board_entry(), [this] { report_hang(); }, journal());
   start_workers();
-  started_ = true;
+  state_.move_to(SessionState::kRunning);
   board_entry().publish_state(ProcessState::kAttached);
 }
 
@@ -237,13 +234,10 @@ void Session::Impl::serve_as_worker() {
     const ServeEnd end = watching_tool().empty() ? ServeEnd::kEndOfProcess : ServeEnd::kProcessGoesOn;
     runtime_->serve({.store = *store, .worker = role_.worker, .board = board_entry(), .trace = journal(), .end = end});
     leave(0);
-  } catch (const c10::Error& error) {
-    board_entry().record_fault(FaultKind::kException, static_cast<int>(ExitCode::kUserError),
-                               error.what_without_backtrace());
-    leave(static_cast<int>(ExitCode::kUserError));
   } catch (...) {
-    // rp-launch prints the record of the worker that failed first.
-    leave(static_cast<int>(record_current_exception(board_entry())));
+    const ExceptionDescription exception = describe_without_backtrace();
+    record_exception(board_entry(), exception);  // rp-launch prints the record of the worker that failed first
+    leave(static_cast<int>(exception.code));
   }
 }
 
@@ -272,43 +266,9 @@ void Session::Impl::start_workers() {
   }
   if (trace_) trace_->append_to(message);
   if (!role_.channel->send(message)) throw Error(ExitCode::kLauncherFailed, "rp-launch does not take the host store");
-  wait_until_attached();
-  watcher_ = std::thread([this] { watch_workers(); });
-}
-
-void Session::Impl::wait_until_attached() {
-  Patience patience(*settings_.attach_timeout_seconds * kNsPerSecond);
-  Store& store = runtime_->store();
-  for (int worker = 0; worker < num_workers(); ++worker) {
-    while (store.worker_words(worker).acknowledged.observe() == 0) {
-      user_waits().publish_once({.kind = WaitKind::kWorkerStart, .numbers = {worker}});
-      if (const auto message = role_.channel->receive(Deadline::after_ns(5 * kNsPerMs))) {
-        if (message->kind == MessageKind::kWorkerGone) {
-          throw WorkerGone(ExitCode::kUserError, cat("worker ", message->worker, " ended while it started"));
-        }
-      }
-      if (rp::stop_signal() != 0) throw Interrupted(rp::stop_signal());
-      if (role_.channel->peer_gone()) throw Error(ExitCode::kLauncherFailed, "rp-launch is gone");
-      if (patience.left_ns() <= 0) {
-        report_hang();
-        throw Error(ExitCode::kHang, cat("worker ", worker, " did not start within ", *settings_.attach_timeout_seconds,
-                                         " s (--attach-timeout); what it does is above; a longer time is for programs "
-                                         "that do much before start()"));
-      }
-    }
-    user_waits().publish_none();
-  }
-}
-
-void Session::Impl::watch_workers() {
-  pthread_setname_np(pthread_self(), "rp-watch");
-  while (!ending_.load()) {
-    const auto message = role_.channel->receive(Deadline::after_seconds(3600));
-    if (role_.channel->peer_gone()) return;
-    if (!message || message->kind != MessageKind::kWorkerGone || ending_.load()) continue;
-    runtime_->coordinator().fail(std::make_exception_ptr(
-        WorkerGone(ExitCode::kUserError, cat("worker ", message->worker, " ended unexpectedly"))));
-  }
+  watch_.emplace(*role_.channel, runtime_->store());
+  watch_->wait_until_serving(*settings_.attach_timeout_seconds, user_waits(), [this] { report_hang(); });
+  watch_->start([this](const std::exception_ptr& error) { runtime_->coordinator().fail(error); });
 }
 
 void Session::Impl::preempted() {

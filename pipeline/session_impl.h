@@ -15,19 +15,13 @@
 #include "launcher/process/liveness_watch.h"
 #include "launcher/process/process_role.h"
 #include "launcher/trace/run_trace.h"
+#include "pipeline/lifecycles.h"
 #include "pipeline/runtime.h"
-#include "roundpipe/error.h"
+#include "pipeline/worker_watch.h"
 #include "roundpipe/pipeline.h"
 #include "roundpipe/session.h"
 
 namespace rp {
-
-// Thrown when a worker has ended. rp-launch itself reports this, so the coordinator ends without
-// another message.
-class WorkerGone : public Error {
- public:
-  using Error::Error;
-};
 
 class Session::Impl {
  public:
@@ -60,8 +54,6 @@ class Session::Impl {
   // Requests a dump of all processes, which rp-launch prints, or this process if it is alone. Does
   // so only once in a run.
   void report_hang();
-  void wait_until_attached();
-  void watch_workers();
   [[nodiscard]] FaultBoardEntry board_entry();
   [[nodiscard]] WaitRecord user_waits() { return board_entry().waits(CoordinatorThread::kUser); }
 
@@ -73,13 +65,11 @@ class Session::Impl {
   std::optional<LivenessWatch> liveness_;
   std::optional<RunTrace> trace_;
   const int num_exceptions_;  // in flight when the session was made
-  bool started_ = false;
-  bool ended_ = false;
-  std::atomic<bool> ending_{false};  // read by the watcher
+  Lifecycle<kSessionLifecycle> state_;
   std::atomic<bool> hang_reported_{false};
-  Mutex send_mutex_;     // the channel accepts one sender at a time
-  std::thread worker_;   // if alone: the only worker
-  std::thread watcher_;  // with rp-launch: reads the channel
+  Mutex send_mutex_;                  // the channel accepts one sender at a time
+  std::thread worker_;                // if alone: the only worker
+  std::optional<WorkerWatch> watch_;  // with rp-launch: receives from the channel
 };
 
 }  // namespace rp

@@ -41,8 +41,8 @@ std::shared_ptr<StateSnapshot> snapshot_of(const std::vector<StateTensor>& tenso
 StateSave::Impl::Impl(Pipeline::Impl& pipeline, std::filesystem::path directory, const std::string& user_data)
     : pipeline_(pipeline),
       directory_(std::move(directory)),
-      description_{.step = pipeline.coordinator().num_steps(pipeline.number()),
-                   .round = pipeline.coordinator().num_rounds_of_steps(pipeline.number()),
+      description_{.step = pipeline.coordinator().pipeline_state(pipeline.number()).num_steps,
+                   .round = pipeline.coordinator().pipeline_state(pipeline.number()).num_rounds_of_steps,
                    .updates = {},
                    .dtype = at::toString(pipeline.model().dtype()),
                    .rounds_per_step = pipeline.options().rounds_per_step,

@@ -67,6 +67,7 @@ class Simulation {
     }
     timeline_.start[index] = start - task.lead;
     timeline_.end[index] = free_[gpu] = start + task.work;
+    timeline_.busy += task.lead + task.work;
     return true;
   }
 

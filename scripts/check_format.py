@@ -3,8 +3,8 @@
 
     scripts/check_format.py [--write]
 
-Needs clang-format 14, because other versions format some code differently. Prints the files that are not formatted; with --write, formats
-them. Exit code 1 if a file was not formatted, 77 if there is no clang-format 14.
+Needs clang-format 16, because other versions format some code differently. Prints the files that are not formatted; with --write, formats
+them. Exit code 1 if a file was not formatted, 77 if there is no clang-format 16.
 """
 
 import argparse
@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-VERSION = "14"
+VERSION = "16"
 
 
 def formatter() -> str:
@@ -23,7 +23,7 @@ def formatter() -> str:
         program = shutil.which(name)
         if program and re.search(rf"version {VERSION}\.", subprocess.run([program, "--version"], capture_output=True, text=True).stdout):
             return program
-    print(f"check_format.py: there is no clang-format {VERSION}; on Debian 12: apt-get install clang-format", file=sys.stderr)
+    print(f"check_format.py: there is no clang-format {VERSION}; on Debian 12: apt-get install clang-format-{VERSION}", file=sys.stderr)
     sys.exit(77)
 
 

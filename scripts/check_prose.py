@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Finds words that this project does not use, in comments, documents and messages: CONTRIBUTING.md, "Rules".
+"""Finds words that this project does not use, in comments, documents, messages and names of tests: CONTRIBUTING.md, "Rules".
 
     scripts/check_prose.py [FOLDER]
 
@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 # Words and their replacements. The words are searched for in comments and string literals of
-# sources, and in documents outside of code.
+# sources, in names of tests, and in documents outside of code.
 WORDS = {
     r"told": "reported, or what the sender does",
     r"nobody": "no thread, no process, no caller",
@@ -29,11 +29,12 @@ WORD = re.compile(r"\b(?:" + "|".join(WORDS) + r")\b", re.IGNORECASE)
 OPENING = re.compile(r"// (What|Of|How|Whether)\b")
 CODE_IN_TEXT = re.compile(r"`[^`]*`|\]\([^)]*\)")
 SOURCE = {".cc", ".h", ".cu", ".cuh"}
+NAME_OF_TEST = re.compile(r"\bTEST(?:_F|_P)?\(\w+, *(\w+)|\bdef (test_\w+)")
 
 
 def files_of(root: Path) -> list[Path]:
     listed = subprocess.run(["git", "ls-files"], cwd=root, capture_output=True, text=True, check=True).stdout.split()
-    return [root / name for name in listed if "corpus" not in name and Path(name).suffix in SOURCE | {".md"}]
+    return [root / name for name in listed if "corpus" not in name and Path(name).suffix in SOURCE | {".md", ".py"}]
 
 
 def texts_of(path: Path):
@@ -44,6 +45,11 @@ def texts_of(path: Path):
             in_fence = in_fence != line.lstrip().startswith("```")
             if not in_fence and not line.startswith("    "):
                 yield number, CODE_IN_TEXT.sub("", line)
+            continue
+        test = NAME_OF_TEST.search(line)
+        if test:
+            yield number, re.sub(r"_|(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", " ", test[1] or test[2])
+        if path.suffix == ".py":
             continue
         comment = re.search(r"//.*", line)
         strings = " ".join(re.findall(r'"((?:[^"\\]|\\.)*)"', line[:comment.start()] if comment else line))

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs clang-tidy (.clang-tidy) over the rooms that a build with clang compiled.
 
-    scripts/check_tidy.py [BUILD_DIRECTORY]     default: build/clang
+    scripts/check_tidy.py [BUILD_DIRECTORY]     default: build/asan
 
 Prints each finding once; exit code 1 if there is one. Tests and generated sources are left out.
 """
@@ -28,7 +28,7 @@ def sources(build: Path) -> list[str]:
 
 def findings(build: Path, source: str) -> list[str]:
     """Returns the findings in one compiled source, each with the lines that explain it."""
-    run = subprocess.run(["clang-tidy", "-p", str(build), "--quiet", source], capture_output=True, text=True, cwd=ROOT)
+    run = subprocess.run(["clang-tidy-16", "-p", str(build), "--quiet", source], capture_output=True, text=True, cwd=ROOT)
     found: list[str] = []
     for line in run.stdout.splitlines():
         if FINDING.match(line):
@@ -41,9 +41,9 @@ def findings(build: Path, source: str) -> list[str]:
 
 
 def main() -> int:
-    build = (Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "build/clang").resolve()
+    build = (Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "build/asan").resolve()
     if not (build / "compile_commands.json").exists():
-        print(f"check_tidy.py: {build} has no compile_commands.json; build the preset clang first", file=sys.stderr)
+        print(f"check_tidy.py: {build} has no compile_commands.json; build the preset asan first", file=sys.stderr)
         return 2
     names = sources(build)
     with ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -22,9 +22,9 @@ if [[ ${1:-} == --runs ]]; then
 fi
 [[ $target == all ]] || all=("$target")
 
-runtime=$(clang++ --print-runtime-dir)/libclang_rt.fuzzer-$(uname -m).a || exit 69
+runtime=$(clang++-16 --print-runtime-dir)/libclang_rt.fuzzer-$(uname -m).a || exit 69
 if [[ ! -e $runtime ]]; then
-  echo "fuzz.sh: clang has no libFuzzer ($runtime is missing); apt-get install libclang-rt-dev" >&2
+  echo "fuzz.sh: clang has no libFuzzer ($runtime is missing); run scripts/setup.sh" >&2
   exit 69
 fi
 mkdir -p build

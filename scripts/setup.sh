@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-packages=(g++ cmake ninja-build ccache clang clang-format clang-tidy pkg-config libboost-dev libcxxopts-dev nlohmann-json3-dev
+packages=(g++ cmake ninja-build ccache clang-16 clang-format-16 clang-tidy-16 libclang-rt-16-dev pkg-config libboost-dev libcxxopts-dev nlohmann-json3-dev
   libtomlplusplus-dev libhwloc-dev libxxhash-dev libssl-dev libgtest-dev libgmock-dev python3-venv util-linux
   dict-jargon tmux)
 

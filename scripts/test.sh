@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds and runs all tests: with LibTorch (release), and those without LibTorch under AddressSanitizer and ThreadSanitizer, and
-# as a debug build of clang, whose thread-safety analysis and clang-tidy check them.
+# Builds and runs all tests: with LibTorch (release), and those without LibTorch under AddressSanitizer and ThreadSanitizer.
+# clang makes the build with AddressSanitizer, so that its thread-safety analysis and clang-tidy check the sources, too.
 #   scripts/test.sh [--slow]     --slow: also the slow tests
 # Exit code 0 only if everything was built and passed, including the tests that docs/features.md names.
 set -uo pipefail
@@ -20,14 +20,17 @@ results=build/test-results
 rm -rf "$results"
 mkdir -p "$results"
 failed_phases=()
+# Python starts twice as fast from compiled modules, which are kept out of the sources.
+unset PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX="$PWD/build/pycache"
 
 note() { printf '\n== %s (after %d s)\n' "$1" "$SECONDS"; }
 
-# build PRESET: returns false if the build fails.
+# build PRESET: returns false if the build fails. It uses only processor time that no test wants.
 build() {
   local preset=$1
   note "$preset: build"
-  if ! scripts/build.sh "$preset" >"$results/$preset.build.log" 2>&1; then
+  if ! chrt --idle 0 scripts/build.sh "$preset" >"$results/$preset.build.log" 2>&1; then
     tail -n 40 "$results/$preset.build.log"
     echo "test.sh: the build of $preset failed; all of its output is in $results/$preset.build.log" >&2
     failed_phases+=("build of $preset")
@@ -40,45 +43,54 @@ build() {
   fi
 }
 
-# suite PRESET NAME [ctest options...]: runs tests of a built preset.
+# suite PRESET NAME [ctest options...]: runs tests of a built preset. Returns false if one fails.
 suite() {
-  local preset=$1 name=$2
+  local preset=$1 name=$2 begin=$SECONDS failed=0
   shift 2
-  note "$name: tests"
   ctest --test-dir "build/$preset" --output-on-failure --no-tests=error --output-junit "$PWD/$results/$name.xml" \
-    "$@" >"$results/$name.log" 2>&1 || {
-    failed_phases+=("tests of $name")
-    # Prints the failed tests with their output, without the list of passed tests.
-    grep -vE '^ *(Start|[0-9]+/[0-9]+ Test).*|^$' "$results/$name.log" | tail -n 200
-  }
+    "$@" >"$results/$name.log" 2>&1 || failed=1
+  note "$name: tests, begun after $begin s"
+  # Prints the failed tests with their output, without the list of passed tests.
+  ((failed)) && grep -vE '^ *(Start|[0-9]+/[0-9]+ Test).*|^$' "$results/$name.log" | tail -n 200
   grep -E 'tests passed|No tests' "$results/$name.log"
+  return $failed
+}
+
+# check NAME command...: runs a suite or check and remembers its failure.
+check() {
+  "${@:2}" || failed_phases+=("$1")
 }
 
 note "set-up"
 scripts/setup.sh || exit $?
 jobs=$(nproc)
+systems=
 if build release; then
-  suite release release-units -j"$jobs" -L 'unit|protocol' -LE slow
+  check "tests of release-units" suite release release-units -j"$jobs" -L 'unit|protocol' -LE slow
   # The results of these tests do not depend on timing.
-  suite release release-untimed -j"$jobs" -L untimed "${not_slow[@]}"
-  # These tests run several processes each. They run one at a time, so that their deadlines are
-  # meaningful.
-  suite release release-systems -j1 -LE "unit|protocol|untimed$without_slow"
+  check "tests of release-untimed" suite release release-untimed -j"$jobs" -L untimed "${not_slow[@]}"
+  # These tests run several processes each and mostly wait. They run one at a time, so that their
+  # deadlines are meaningful, while the other presets are built with what they leave of the processors.
+  set -m  # as a process group of their own, which an interrupted test.sh ends
+  suite release release-systems -j1 -LE "unit|protocol|untimed$without_slow" </dev/null &
+  systems=$!
+  set +m
+  trap 'kill -- "-$systems" 2>/dev/null' EXIT
 fi
-has_clang_build=false
-for preset in asan tsan clang; do
-  except=slow
-  # For tests of a single thread, ThreadSanitizer has nothing to check, and a debug build takes minutes.
-  [[ $preset != asan ]] && except='slow|one_thread'
-  if build "$preset"; then
-    suite "$preset" "$preset" -j"$jobs" -L 'unit|protocol' -LE "$except"
-    [[ $preset == clang ]] && has_clang_build=true
-  fi
+built=()
+for preset in asan tsan; do
+  build "$preset" && built+=("$preset")
 done
-if $has_clang_build; then
+if [[ " ${built[*]} " == *" asan "* ]]; then
   note "clang-tidy"
-  scripts/check_tidy.py build/clang || failed_phases+=("clang-tidy")
+  check clang-tidy chrt --idle 0 scripts/check_tidy.py build/asan
 fi
+[[ $systems ]] && check "tests of release-systems" wait "$systems"
+for preset in "${built[@]}"; do
+  except=slow
+  [[ $preset == tsan ]] && except='slow|one_thread'  # ThreadSanitizer has nothing to check in tests of a single thread
+  check "tests of $preset" suite "$preset" "$preset" -j"$jobs" -L 'unit|protocol' -LE "$except"
+done
 
 /usr/bin/python3 - "$results" <<'PYTHON'
 import sys

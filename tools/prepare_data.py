@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 """Tokenizes text, chats and other examples for `train --data`: tokens, and a mask of the tokens that are trained.
 
-Input: files that end in .txt (one document), .jsonl (one object a line) or .json (an array of objects), also with .gz.
-The keys of an object say its format:
+Input: files that end in .txt (one document), .jsonl (one object a line) or .json (an array of objects), or
+in one of these and .gz. The keys of an object determine its format:
   text               {"text": "..."}
   messages           {"messages": [{"role": "user", "content": "..."}, {"role": "assistant", "content": "..."}]}
   sharegpt           {"conversations": [{"from": "human", "value": "..."}, {"from": "gpt", "value": "..."}]}
   alpaca             {"instruction": "...", "input": "...", "output": "..."}
   prompt-completion  {"prompt": "...", "completion": "..."}, both strings or both lists of messages
-Of text every token is trained; of a chat the assistant's turns and the token that ends them; of a prompt with its
-completion the completion and the end-of-text token. Alpaca's become chats where the tokenizer has a chat template.
-One token file has text or examples (all others), not both.
+These tokens are trained: all tokens of text; in a chat, the assistant's turns and the tokens that end them; after a
+prompt, the completion and the end-of-text token. Alpaca's objects become chats if the tokenizer has a chat template.
+A token file contains either text or examples (all other formats), not both.
 The format of the output: docs/formats/tokens.md."""
 
 import argparse
@@ -31,7 +31,7 @@ FEW_TRAINED = 0.01  # a warning is printed if a smaller share of the tokens is t
 
 
 class Examples:
-    """The examples of all input files with their locations: all text or none. Empty texts are left out."""
+    """The examples of all input files with their locations. Either all of them are text or none is. Empty texts are left out."""
 
     def __init__(self, paths: list[Path], wanted: str | None):
         self.places: list[str] = []
@@ -47,7 +47,7 @@ class Examples:
                 if is_text != first[1]:
                     kinds = ("text", "an example") if is_text else ("an example", "text")
                     raise ToolError(BAD_INPUT, f"{place}: is {kinds[0]}, but {first[0]} is {kinds[1]}; long texts are cut into pieces and examples "
-                                               "are not, so one token file has one kind: prepare them apart")
+                                               "are not, so a token file contains only one kind: prepare them separately")
                 if not (is_text and not example.text):
                     self.places.append(place)
                     self.items.append(example)
@@ -84,8 +84,8 @@ class Part:
             tell(f"warning: {len(untrained)} of {writer.num_documents} documents have no token to train, and `train` leaves them out; "
                  f"the first is {self.places[untrained[0]]}")
         if writer.num_trained < FEW_TRAINED * len(writer.tokens):
-            tell(f"warning: only {writer.num_trained} of {len(writer.tokens)} tokens are trained ({_percent(writer)}); is the data what it "
-                 "should be? --show prints documents with what is trained of them")
+            tell(f"warning: only {writer.num_trained} of {len(writer.tokens)} tokens are trained ({_percent(writer)}); check the data: "
+                 "--show prints documents and marks their trained tokens")
 
     def summary(self) -> str:
         """Returns one line, which also helps to choose --sequence-length."""
@@ -111,14 +111,14 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tokenizer", type=Path, required=True, metavar="DIR", help="the Hugging Face directory of the model that will be trained")
     parser.add_argument("--input", type=Path, required=True, nargs="+", action="extend", metavar="FILE", help="one or more files")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="the token file to write; may be left out with --show, which then only shows")
-    parser.add_argument("--format", choices=FORMATS, help="of all objects; by itself each one's keys say it")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="the token file to write; optional with --show, which then writes no file")
+    parser.add_argument("--format", choices=FORMATS, help="the format of all objects (default: determined for each object by its keys)")
     parser.add_argument("--show", type=int, nargs="?", const=3, default=0, metavar="N",
-                        help="print the first N documents (3) after writing: trained tokens in green, the others dim; where there is no terminal "
-                             "or NO_COLOR is set, trained tokens stand between [[ and ]]. Control characters are escaped, long parts shortened")
+                        help="print the first N documents (3) after writing: trained tokens in green, the others dim; if there is no terminal "
+                             "or NO_COLOR is set, trained tokens are between [[ and ]]. Control characters are escaped, and long parts are shortened")
     parser.add_argument("--held-out", type=parse_amount, metavar="X", help="hold out this share (0.05 or 5%%) or number of documents, for evaluation")
     parser.add_argument("--held-out-output", type=Path, metavar="FILE", help="the token file for the documents that are held out")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="another one holds out other documents (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="each seed holds out different documents (default: %(default)s)")
     arguments = parser.parse_args()
     if arguments.output is None and not arguments.show:
         parser.error("one of --output and --show is needed")
@@ -139,8 +139,8 @@ def tokenize(examples: Examples, tokenizer, parts: list[Part], held_out: set[int
     for index, (place, example) in enumerate(zip(examples.places, examples.items)):
         parts[index in held_out].add(place, *example_tokenizer.tokenize(place, example))
     if example_tokenizer.num_apart:
-        tell(f"note: {example_tokenizer.num_apart} prompts end inside a token of prompt and completion together (often with a space), and the "
-             f"two were tokenized apart; the first is {example_tokenizer.first_apart}")
+        tell(f"note: {example_tokenizer.num_apart} prompts end inside a token that crosses into the completion (often with a space), so prompt and "
+             f"completion were tokenized separately; the first is {example_tokenizer.first_apart}")
     without_template = not tokenizer.chat_template and any(isinstance(example, Instruction) for example in examples.items)
     if without_template:
         tell("note: the tokenizer has no chat template; instructions were put into the prompt of Alpaca")

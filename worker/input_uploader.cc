@@ -46,8 +46,7 @@ bool InputUploader::fetch_block(const Command& command, BlockRow row, int microb
   }
   const InputSource& source = table.source(row.kind, row.index);
   if (source.worker >= 0) {
-    const std::uint64_t event =
-        in_epoch(epoch_of(command.slot), source.first_event + static_cast<std::uint64_t>(microbatch) + 1);
+    const EventInEpoch event(command.slot.epoch(), source.first_event + microbatch + 1);
     const int maker = static_cast<int>(source.worker);
     const auto may_go_on = [&](const WaitLimits& limits) { return worker_.signals->wait(maker, event, limits); };
     const Wait what{.kind = WaitKind::kInputs,

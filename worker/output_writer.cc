@@ -18,7 +18,7 @@ OutputWriter::OutputWriter(Store& store, int worker, Device& device, OutputSigna
 void OutputWriter::take_back_freed() {
   FreeRecord record;
   while (frees_.try_pop(record)) {
-    if (record.epoch == store_.current_epoch()) allocator_.free(record.offset);
+    if (record.epoch == store_.epoch().observe()) allocator_.free(record.offset);
   }
 }
 
@@ -46,8 +46,7 @@ void OutputWriter::write(const Command& command, int microbatch, MicrobatchOutpu
   compute_.record(*computed_);
   stream_.wait_event(*computed_);
   for (const OutputBlock& block : outputs.blocks) write_block(command, microbatch, block);
-  const std::uint64_t event = command.first_event + static_cast<std::uint64_t>(microbatch) + 1;
-  signals_.signal(in_epoch(epoch_of(command.slot), event), stream_);
+  signals_.signal(EventInEpoch(command.slot.epoch(), command.first_event + microbatch + 1), stream_);
   Place& place = places_[num_written_ % kOutputPlaces];
   place = {.blocks = std::move(outputs.blocks), .writer = this, .number = ++num_written_};
   stream_.call(&OutputWriter::free_place, &place);

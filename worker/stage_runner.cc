@@ -86,7 +86,7 @@ bool StageRunner::run_microbatches(RunningTask& task) {
     fail_task(task, failure.layer(), microbatch, failure.what(), failure.code());
   } catch (const Error&) {
     throw;
-  } catch (const std::exception& error) {
+  } catch (const std::exception& error) {  // of user code: see run_user_code()
     fail_task(task, FailureRecord::kElsewhere, microbatch, error.what(), ExitCode::kUserError);
   }
   return true;

@@ -64,7 +64,7 @@ class ThreadWaits {
 
  private:
   [[nodiscard]] static Wait of_task(const Command& command, Wait what) {
-    what.slot = static_cast<std::int64_t>(number_of(command.slot));
+    what.slot = static_cast<std::int64_t>(command.slot.number().value());
     return what;
   }
   [[noreturn]] void fail(const Command& command, const Wait& what) const;

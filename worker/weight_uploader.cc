@@ -83,12 +83,13 @@ bool WeightUploader::upload_group(RunningTask& task, const UseMemory& memory) {
   Store& store = worker_.store;
   const UseRecord& use = store.catalogue().uses()[memory.use];
   const WeightGroupRecord& group = store.catalogue().weight_groups()[use.group];
-  const std::uint64_t version = group.is_trained != 0 ? command.version : 0;
-  const SequenceWord& published = store.published(use.group);
+  const Version version = group.version_in(command.version);
+  const NumberWord<Version>& published = store.published(use.group);
   const bool was_published = published.observe() >= version;
-  if (!waits_.wait(command,
-                   {.kind = WaitKind::kWeights, .numbers = {static_cast<std::int64_t>(version), use.group.value()}},
-                   [&](const WaitLimits& limits) { return published.wait_at_least(version, limits); })) {
+  if (!waits_.wait(
+          command,
+          {.kind = WaitKind::kWeights, .numbers = {static_cast<std::int64_t>(version.value()), use.group.value()}},
+          [&](const WaitLimits& limits) { return published.wait_at_least(version, limits); })) {
     return false;
   }
   if (!was_published) task.weights_known_ns = now_ns();
@@ -114,13 +115,13 @@ bool WeightUploader::find_loss_scale(RunningTask& task) {
   task.loss_scale = 1;
   if (command.phase == Phase::kForward || !command.has(Command::kScalesLoss)) return true;
   const LossScaleRecord& record = worker_.store.loss_scale(command.pipeline);
-  if (!waits_.wait(
-          command,
-          {.kind = WaitKind::kLossScale, .numbers = {static_cast<std::int64_t>(command.version), command.pipeline}},
-          [&](const WaitLimits& limits) { return record.version.wait_at_least(command.version, limits); })) {
+  if (!waits_.wait(command,
+                   {.kind = WaitKind::kLossScale,
+                    .numbers = {static_cast<std::int64_t>(command.version.value()), command.pipeline}},
+                   [&](const WaitLimits& limits) { return record.version.wait_at_least(command.version, limits); })) {
     return false;
   }
-  task.loss_scale = record.scales[command.version % LossScaleRecord::kNumScales];
+  task.loss_scale = record.scales[LossScaleRecord::place_of(command.version)];
   return true;
 }
 

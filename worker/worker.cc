@@ -30,10 +30,10 @@ Worker::Worker(Store& store, int number, Device& device, StageExecutor& executor
 Worker::~Worker() = default;
 
 void Worker::serve() {
-  SequenceWord& epoch_word = parts_.store.epoch();
-  const std::uint64_t epoch = epoch_word.observe();
+  const NumberWord<Epoch>& epoch_word = parts_.store.epoch();
+  const Epoch epoch = epoch_word.observe();
   SequenceWord& acknowledged = parts_.store.worker_words(parts_.number).acknowledged;
-  if (epoch == kEndEpoch.value()) return acknowledged.publish(epoch + 1);  // the run ended before this worker began
+  if (epoch == kEndEpoch) return acknowledged.publish(epoch.value() + 1);  // the run ended before this worker began
   // A coordinator in the same process does not wait for the acknowledgement and may have sent
   // commands already. So the other threads, which copy, start their work only when the stage runner
   // is warm.
@@ -51,7 +51,7 @@ void Worker::serve() {
     threads.push_back(start("rp-inputs", input_uploader_));
     threads.push_back(start("rp-gradients", gradient_downloader_));
     threads.emplace_back([this, epoch, &acknowledged, &is_warm] {
-      if (guard("rp-compute", [this] { stage_runner_.warm_up(); })) acknowledged.publish(epoch + 1);
+      if (guard("rp-compute", [this] { stage_runner_.warm_up(); })) acknowledged.publish(epoch.value() + 1);
       is_warm.count_down();
       (void)guard("rp-compute", [this] { stage_runner_.run(); });
     });

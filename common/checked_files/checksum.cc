@@ -40,7 +40,7 @@ bool is_plain_name(std::string_view name) {
          name.find_first_of(std::string_view("/\\\n\r\0", 5)) == std::string_view::npos;
 }
 
-// Accepts a line only as text() would write it, so that every changed byte is found.
+// Accepts a line only if it is exactly what text() writes, so that every changed byte is detected.
 bool is_entry(std::string_view line, std::size_t digits) {
   return line.size() > digits + 2 && line.substr(digits, 2) == "  " && is_plain_name(line.substr(digits + 2)) &&
          line.substr(0, digits).find_first_not_of("0123456789abcdef") == std::string_view::npos;
@@ -126,7 +126,7 @@ ChecksumList ChecksumList::read(const std::filesystem::path& directory, Checksum
     const std::string name(entry.substr(num_digits(kind) + 2));
     if (!list.entries_.empty() && name <= list.entries_.rbegin()->first) {
       throw bad_input(path, "line ", line, ", of ", quoted_name(name),
-                      ", is not in the order of the names: the list is damaged");
+                      ", is out of order (the names must be sorted): the list is damaged");
     }
     list.entries_.emplace(name, entry.substr(0, num_digits(kind)));
     begin = end + 1;

@@ -14,7 +14,7 @@ namespace rp {
 class Cgroup {
  public:
   // Returns the control groups of this process. Never throws: a value that cannot be read counts as
-  // no limit. `root` is put in front of /proc and /sys, for tests.
+  // no limit. Tests set `root`, which is prepended to /proc and /sys.
   [[nodiscard]] static Cgroup of_this_process(const std::string& root = "");
   // `mount`: the directory under which the hierarchies are mounted. `membership`: the text of /proc/PID/cgroup.
   Cgroup(std::filesystem::path mount, const std::string& membership);

@@ -17,7 +17,7 @@ std::string task_text(const Round& round, const Slot& slot) {
 }
 
 void check_seen(const Catalogue& catalogue, Round& round, const Slot& slot, GroupId group, const WeightsSeen& seen) {
-  const std::uint64_t wanted = catalogue.weight_groups()[group].is_trained != 0 ? round.version : 0;
+  const Version wanted = catalogue.weight_groups()[group].version_in(round.version);
   const WeightsSeen& first = round.weights_seen.emplace(group, seen).first->second;
   if (seen.version == wanted && seen == first) return;
   throw violation_of(ProtocolRule::kSameWeights,
@@ -70,7 +70,7 @@ void check_kept_block(Store& store, const RoundTable& table, BlockRow row, int m
   throw violation_of(
       ProtocolRule::kBlocksStay,
       cat("a block that is kept for the caller (boundary or layer ", row.index, ", microbatch ", microbatch,
-          ", written by slot ", number_of(place.slot), ") had checksum ", wanted, " and has now ", found));
+          ", written by slot ", place.slot.number(), ") had checksum ", wanted, " and has now ", found));
 }
 
 }  // namespace rp

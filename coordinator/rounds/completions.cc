@@ -9,14 +9,15 @@ Completions::Completions(Store& store, std::function<void()> on_hang) : store_(s
   for (int worker = 0; worker < store.num_workers(); ++worker) rings_.push_back(store.completion_reader(worker));
 }
 
-std::optional<Completion> Completions::wait(int worker, std::uint64_t slot, WaitRecord& record,
+std::optional<Completion> Completions::wait(int worker, SlotNumber slot, WaitRecord& record,
                                             const std::function<std::int64_t()>& work) {
   RingReader<Completion>& ring = rings_[worker];
   Completion completion;
   std::uint64_t progress = store_.progress();
   std::int64_t silent_ns = 0;  // the sum of waits, not by the clock, so that a pause of the whole run does not count
   while (!ring.try_pop(completion)) {
-    record.publish_once({.kind = WaitKind::kCompletion, .slot = static_cast<std::int64_t>(slot), .numbers = {worker}});
+    record.publish_once(
+        {.kind = WaitKind::kCompletion, .slot = static_cast<std::int64_t>(slot.value()), .numbers = {worker}});
     const std::int64_t wait_ns = work();
     if (ring.wait({&stop_, wait_ns}) == WaitResult::kStopped) return std::nullopt;
     silent_ns = store_.progress() == progress ? silent_ns + wait_ns : 0;

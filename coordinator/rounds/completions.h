@@ -29,7 +29,7 @@ class Completions {
   // `slot`, since a worker keeps slot order. Returns nothing after stop(). Calls `work` before each
   // sleep; it returns how long to sleep at most, in ns. `record` shows the wait. Throws rp::Error
   // (kHang) if nothing was computed or updated for the store's wait_timeout_ns.
-  [[nodiscard]] std::optional<Completion> wait(int worker, std::uint64_t slot, WaitRecord& record,
+  [[nodiscard]] std::optional<Completion> wait(int worker, SlotNumber slot, WaitRecord& record,
                                                const std::function<std::int64_t()>& work);
   void stop();
 

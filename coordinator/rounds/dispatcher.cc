@@ -23,8 +23,8 @@ void Dispatcher::append(const std::shared_ptr<Round>& round, std::size_t first_s
   RP_ASSERT(first_slot < end_slot);
   for (std::size_t i = first_slot; i < end_slot; ++i) {
     Slot& slot = round->slots[i];
-    slot.number = num_appended_++;
-    slot.task.move_to(TaskState::kAccepted, static_cast<std::int64_t>(slot.number));
+    slot.number = SlotNumber(num_appended_++);
+    round->move_to(slot, TaskState::kAccepted);
   }
   flights_.push_back({round, first_slot, end_slot});
 }
@@ -35,42 +35,43 @@ void Dispatcher::dispatch() {
       Slot& slot = flight.round->slots[i];
       if (!slot.task.is(TaskState::kAccepted)) continue;
       // Slots are dispatched in order, so later ones wait as well.
-      if (!may_send_task(outstanding_[worker_of_slot(slot.number, store_.num_workers())])) return;
+      if (!may_send_task(outstanding_[worker_of_slot(slot.number.value(), store_.num_workers())])) return;
       send(*flight.round, slot);
     }
   }
 }
 
 void Dispatcher::send(Round& round, Slot& slot) {
-  const int worker = worker_of_slot(slot.number, store_.num_workers());
+  const int worker = worker_of_slot(slot.number.value(), store_.num_workers());
   const auto num_microbatches = static_cast<std::uint64_t>(round.traits.num_microbatches);
   slot.worker = worker;
   slot.first_event = next_event_[worker];
-  next_event_[worker] += num_microbatches;
+  next_event_[worker] = slot.first_event + num_microbatches;
   ++outstanding_[worker];
   ++num_dispatched_;
   Command command = command_of(round, slot);
-  command.slot = in_epoch(store_.current_epoch(), slot.number);
+  command.slot = SlotInEpoch(store_.epoch().observe(), slot.number);
   command.first_event = slot.first_event;
   const RoundTable table = store_.round_table(round);
   for (const BlockRow& row : output_rows(command, store_.catalogue())) {
     table.source(row.kind, row.index) = {
         .worker = slot.worker, .first_event = slot.first_event + (is_once_a_task(row.kind) ? num_microbatches - 1 : 0)};
   }
-  slot.task.move_to(TaskState::kDispatched, static_cast<std::int64_t>(slot.number));
+  round.move_to(slot, TaskState::kDispatched);
   RP_ASSERT(commands_[worker].try_push(command));
 }
 
 Dispatcher::Next Dispatcher::next() const {
   RP_ASSERT(num_committed_ < num_dispatched_);
   const Flight& flight = flights_.front();
-  const std::size_t index = flight.first_slot + (num_committed_ - flight.round->slots[flight.first_slot].number);
+  const std::size_t index =
+      flight.first_slot + (SlotNumber(num_committed_) - flight.round->slots[flight.first_slot].number);
   return {.round = flight.round, .slot = &flight.round->slots[index], .ends_flight = index + 1 == flight.end_slot};
 }
 
 void Dispatcher::commit_next() {
   const Next committed = next();
-  committed.slot->task.move_to(TaskState::kCommitted, static_cast<std::int64_t>(num_committed_));
+  committed.round->move_to(*committed.slot, TaskState::kCommitted);
   --outstanding_[committed.slot->worker];
   ++num_committed_;
   if (committed.ends_flight) flights_.pop_front();

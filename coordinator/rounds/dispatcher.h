@@ -61,8 +61,8 @@ class Dispatcher {
   std::uint64_t num_appended_ = 0;
   std::uint64_t num_dispatched_ = 0;
   std::uint64_t num_committed_ = 0;
-  std::vector<int> outstanding_;           // slots that are dispatched and not committed, by worker
-  std::vector<std::uint64_t> next_event_;  // by worker
+  std::vector<int> outstanding_;         // slots that are dispatched and not committed, by worker
+  std::vector<EventNumber> next_event_;  // by worker
 };
 
 }  // namespace rp

@@ -17,7 +17,7 @@ void InputBlocks::place(const BlockContents& contents, const RoundTable& table, 
     if (tensor.desc.bytes() > 0) std::memcpy(memory + layout.tensors[i].offset, tensor.data, tensor.desc.bytes());
   }
   table.place(kind, index, microbatch) = {
-      .slot = 0, .arena = kCoordinatorArena, .offset = offset, .bytes = layout.bytes};
+      .slot = {}, .arena = kCoordinatorArena, .offset = offset, .bytes = layout.bytes};
   if (table.is_checked()) table.checksum(kind, index, microbatch) = DataChecksum::of({memory, layout.bytes});
 }
 

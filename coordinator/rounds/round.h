@@ -19,11 +19,11 @@ namespace rp {
 // One stage of one round at its place in the order of dispatch.
 struct Slot {
   Lifecycle<kTaskLifecycle> task{};
-  std::uint64_t number = 0;  // without epoch; set when the task is accepted
+  SlotNumber number{};  // set when the task is accepted
   Phase phase = Phase::kForward;
   LayerRange layers;
-  int worker = -1;                // set at the dispatch
-  std::uint64_t first_event = 0;  // set at the dispatch
+  int worker = -1;            // set at the dispatch
+  EventNumber first_event{};  // set at the dispatch
 };
 
 // A caller's request for a round, except its inputs.
@@ -65,14 +65,16 @@ struct BlockOfRound {
 // Coordinator set before the first slot is appended do not change afterwards, except `attempt`,
 // which accepting a backward pass sets.
 struct Round {
+  static constexpr std::uint64_t kNoNumber = ~std::uint64_t{0};  // of the caller's initial buffers
+
   RoundTraits traits;
   // Counted since the start of training, and for evaluations from kFirstEvaluation: the key of random
   // numbers.
   std::uint64_t number = 0;
-  std::uint64_t step = 0;          // counted from 1
-  std::uint64_t version = 0;       // of the weights that the round computes with
-  std::uint64_t next_version = 0;  // of the weights that the round's step makes
-  std::uint64_t attempt = 0;       // of rounds with gradients
+  std::uint64_t step = 0;     // counted from 1
+  Version version{};          // of the weights that the round computes with
+  Version next_version{};     // of the weights that the round's step makes
+  std::uint64_t attempt = 0;  // of rounds with gradients
   Plan plan;
   CatalogueLayer first_layer{};
   int num_layers = 0;
@@ -103,7 +105,11 @@ struct Round {
   // Returns true if all slots are committed, and no more will be added.
   [[nodiscard]] bool is_done() const { return is(RoundState::kDone); }
   [[nodiscard]] bool is(RoundState state) const { return lifecycle_.is(state); }
-  void move_to(RoundState state) { lifecycle_.move_to(state, static_cast<std::int64_t>(number)); }
+  void move_to(RoundState state) { lifecycle_.move_to(state, static_cast<std::int64_t>(number), traits.pipeline); }
+  // Moves a task of this round.
+  void move_to(Slot& slot, TaskState state) const {
+    slot.task.move_to(state, static_cast<std::int64_t>(slot.number.value()), traits.pipeline);
+  }
 
  private:
   Lifecycle<kRoundLifecycle> lifecycle_;

@@ -87,7 +87,7 @@ void RoundBlocks::free_block(const BlockPlace& place) {
     inputs_.free(place.offset);
     return;
   }
-  frees_.send(place.arena, {.epoch = store_.current_epoch(), .offset = place.offset});
+  frees_.send(place.arena, {.epoch = store_.epoch().observe(), .offset = place.offset});
 }
 
 void RoundBlocks::free_table_if_unused(Round& round) {

@@ -8,7 +8,7 @@
 // block of another round (one of its origins), the reader counts in that other round.
 //
 // Owned by the RoundFlow and guarded by the Coordinator's mutex, as are the rounds. Only this class
-// changes readers, unwritten and origins of a Round. Store and InputBlocks must outlive it.
+// changes readers, unwritten and origins of a Round. Store, InputBlocks and FreeSender must outlive it.
 #pragma once
 
 #include <memory>
@@ -24,7 +24,7 @@ namespace rp {
 
 class RoundBlocks {
  public:
-  RoundBlocks(Store& store, InputBlocks& inputs) : store_(store), inputs_(inputs), frees_(store) {}
+  RoundBlocks(Store& store, InputBlocks& inputs, FreeSender& frees) : store_(store), inputs_(inputs), frees_(frees) {}
 
   // Makes the round read `block` in place of its own row. REQUIRES: called before add_readers().
   static void set_origin(Round& round, BlockRow row, const BlockOfRound& block) { round.origins[row] = block; }
@@ -52,10 +52,6 @@ class RoundBlocks {
   // Ends a round, which reads no blocks of other rounds any more. REQUIRES: the round has just become done.
   void end(Round& round);
 
-  // Sends the workers the freed blocks that did not fit into their rings so far. Returns false if
-  // some still do not fit.
-  bool flush_frees() { return frees_.flush(); }
-
  private:
   void release_inputs(const std::shared_ptr<Round>& round, const Command& command);
   void free_row(Round& round, BlockRow row);
@@ -64,7 +60,7 @@ class RoundBlocks {
 
   Store& store_;
   InputBlocks& inputs_;
-  FreeSender frees_;
+  FreeSender& frees_;
 };
 
 }  // namespace rp

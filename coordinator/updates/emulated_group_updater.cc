@@ -23,7 +23,7 @@ void EmulatedGroupUpdater::write_gradient(GroupId, const UpdateStep&, float*) {
               "an emulated device computes no gradients that a function could apply; use an optimizer's rule");
 }
 
-void EmulatedGroupUpdater::update(GroupId group, std::uint64_t, std::span<const UpdateSpan> rules) {
+void EmulatedGroupUpdater::update(GroupId group, Version, std::span<const UpdateSpan> rules) {
   pass(update_bytes(group, rules.empty()));
 }
 

@@ -26,7 +26,7 @@ class EmulatedGroupUpdater : public GroupUpdater {
   [[nodiscard]] double square_sum(GroupId group) override;
   // Throws rp::Error (kUsage), since there is nothing to write.
   void write_gradient(GroupId group, const UpdateStep& scaling, float* gradient) override;
-  void update(GroupId group, std::uint64_t version, std::span<const UpdateSpan> rules) override;
+  void update(GroupId group, Version version, std::span<const UpdateSpan> rules) override;
 
   // Return the number of bytes that each kind of pass over a weight group reads and writes.
   [[nodiscard]] std::uint64_t sum_bytes(UseId use, bool begins) const;

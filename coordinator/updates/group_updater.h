@@ -30,7 +30,7 @@ class GroupUpdater {
 
   // Makes `version` of the group from the version before it; if there are no rules, with the same
   // weights. REQUIRES: fp32 masters.
-  virtual void update(GroupId group, std::uint64_t version, std::span<const UpdateSpan> rules) = 0;
+  virtual void update(GroupId group, Version version, std::span<const UpdateSpan> rules) = 0;
 };
 
 // Makes a GroupUpdater for a catalogue, which outlives it. `adds_rounds`: the gradients of several rounds are added.

@@ -4,12 +4,12 @@ namespace rp {
 
 LossScaler::LossScaler(Store& store, std::uint32_t pipeline, const std::optional<LossScaling>& scaling)
     : record_(store.loss_scale(pipeline)), scaling_(scaling) {
-  if (scaling_) place_of(0) = scaling_->initial_scale;  // no worker has attached yet
+  if (scaling_) place_of(Version(0)) = scaling_->initial_scale;  // no worker has attached yet
 }
 
-double LossScaler::scale_of(std::uint64_t version) const { return scaling_ ? place_of(version) : 1; }
+double LossScaler::scale_of(Version version) const { return scaling_ ? place_of(version) : 1; }
 
-void LossScaler::publish(std::uint64_t version, bool overflow) {
+void LossScaler::publish(Version version, bool overflow) {
   if (!scaling_) return;
   double scale = place_of(version - 1);
   if (overflow) {
@@ -23,13 +23,13 @@ void LossScaler::publish(std::uint64_t version, bool overflow) {
   record_.version.publish(version);
 }
 
-LossScaleHistory LossScaler::history(std::uint64_t version) const {
+LossScaleHistory LossScaler::history(Version version) const {
   return {.scale = scale_of(version),
-          .previous_scale = scale_of(version == 0 ? 0 : version - 1),
+          .previous_scale = scale_of(version == Version(0) ? version : version - 1),
           .steps_since_overflow = steps_since_overflow_};
 }
 
-void LossScaler::restart_at(std::uint64_t version, const LossScaleHistory& history) {
+void LossScaler::restart_at(Version version, const LossScaleHistory& history) {
   if (!scaling_) return;
   steps_since_overflow_ = history.steps_since_overflow;
   place_of(version - 1) = history.previous_scale;

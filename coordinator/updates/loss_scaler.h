@@ -30,19 +30,17 @@ class LossScaler {
 
   // Returns the scale of a version. REQUIRES: it is one of the last LossScaleRecord::kNumScales
   // versions.
-  [[nodiscard]] double scale_of(std::uint64_t version) const;
+  [[nodiscard]] double scale_of(Version version) const;
 
   // Computes and publishes the scale of `version`. `overflow`: whether the step that makes this
   // version overflowed. REQUIRES: called before any weight group of this version is published.
-  void publish(std::uint64_t version, bool overflow);
+  void publish(Version version, bool overflow);
 
-  [[nodiscard]] LossScaleHistory history(std::uint64_t version) const;
-  void restart_at(std::uint64_t version, const LossScaleHistory& history);
+  [[nodiscard]] LossScaleHistory history(Version version) const;
+  void restart_at(Version version, const LossScaleHistory& history);
 
  private:
-  [[nodiscard]] double& place_of(std::uint64_t version) const {
-    return record_.scales[version % LossScaleRecord::kNumScales];
-  }
+  [[nodiscard]] double& place_of(Version version) const { return record_.scales[LossScaleRecord::place_of(version)]; }
 
   LossScaleRecord& record_;
   const std::optional<LossScaling> scaling_;

@@ -32,7 +32,7 @@ void MemoryGroupUpdater::write_gradient(GroupId group, const UpdateStep& scaling
   rp::write_gradient(gradient, gradients_of(group, pointers), scaling, team_);
 }
 
-void MemoryGroupUpdater::update(GroupId group, std::uint64_t version, std::span<const UpdateSpan> rules) {
+void MemoryGroupUpdater::update(GroupId group, Version version, std::span<const UpdateSpan> rules) {
   const GroupState state = state_of(group, version);
   if (rules.empty()) {
     skip_group(state, team_);
@@ -54,7 +54,7 @@ GroupGradients MemoryGroupUpdater::gradients_of(GroupId index, std::vector<const
           .num_elements = group.num_elements};
 }
 
-GroupState MemoryGroupUpdater::state_of(GroupId index, std::uint64_t version) {
+GroupState MemoryGroupUpdater::state_of(GroupId index, Version version) {
   const WeightGroupRecord& group = store_.catalogue().weight_groups()[index];
   const auto moment = [&](std::uint64_t offset) { return offset == kNoOffset ? nullptr : store_.state(offset); };
   GroupState state{

@@ -22,12 +22,12 @@ class MemoryGroupUpdater : public GroupUpdater {
   void add_to_sum(UseId index, bool begins) override;
   [[nodiscard]] double square_sum(GroupId group) override;
   void write_gradient(GroupId group, const UpdateStep& scaling, float* gradient) override;
-  void update(GroupId group, std::uint64_t version, std::span<const UpdateSpan> rules) override;
+  void update(GroupId group, Version version, std::span<const UpdateSpan> rules) override;
 
  private:
   // `pointers`: holds the pointers to which the result refers.
   [[nodiscard]] GroupGradients gradients_of(GroupId index, std::vector<const void*>& pointers);
-  [[nodiscard]] GroupState state_of(GroupId index, std::uint64_t version);
+  [[nodiscard]] GroupState state_of(GroupId index, Version version);
 
   Store& store_;
   const bool adds_rounds_;

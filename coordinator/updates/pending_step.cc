@@ -7,10 +7,11 @@
 
 namespace rp {
 
-PendingStep::PendingStep(std::uint64_t version, const Catalogue& catalogue, std::uint32_t pipeline,
+PendingStep::PendingStep(Version version, const Catalogue& catalogue, std::uint32_t pipeline,
                          std::span<const GroupId> groups, bool scales_loss)
     : version_(version),
       catalogue_(catalogue),
+      number_of_pipeline_(pipeline),
       pipeline_(catalogue.pipelines()[pipeline]),
       groups_(groups),
       scales_loss_(scales_loss) {
@@ -26,7 +27,7 @@ bool PendingStep::close(UseId use) {
   return true;
 }
 
-void PendingStep::call(std::uint64_t used_version, StepRequest request) {
+void PendingStep::call(Version used_version, StepRequest request) {
   move_to(StepState::kCalled);
   used_version_ = used_version;
   request_ = std::move(request);

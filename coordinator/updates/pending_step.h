@@ -57,8 +57,8 @@ class PendingStep {
  public:
   // `version`: of the weights that the step makes. `scales_loss`: true if the loss is scaled, so that the step is
   // skipped on overflow.
-  PendingStep(std::uint64_t version, const Catalogue& catalogue, std::uint32_t pipeline,
-              std::span<const GroupId> groups, bool scales_loss);
+  PendingStep(Version version, const Catalogue& catalogue, std::uint32_t pipeline, std::span<const GroupId> groups,
+              bool scales_loss);
 
   // open(): a task that has this use was accepted. close(): the task is committed, and its gradient
   // is added if there is a sum. close() returns true if the use's group became ready. REQUIRES: a
@@ -67,10 +67,12 @@ class PendingStep {
   [[nodiscard]] bool close(UseId use);
 
   // Notes that step() was called.
-  void call(std::uint64_t used_version, StepRequest request);
+  void call(Version used_version, StepRequest request);
   [[nodiscard]] bool is_called() const { return !lifecycle_.is(StepState::kCollecting); }
   [[nodiscard]] bool is(StepState state) const { return lifecycle_.is(state); }
-  void move_to(StepState state) { lifecycle_.move_to(state, static_cast<std::int64_t>(version_)); }
+  void move_to(StepState state) {
+    lifecycle_.move_to(state, static_cast<std::int64_t>(version_.value()), number_of_pipeline_);
+  }
 
   // Stores the gradient of a use, from the step's last round so far.
   void set_gradient(const CommittedGradient& gradient) { gradients_[gradient.use] = gradient; }
@@ -105,7 +107,7 @@ class PendingStep {
   // counts the steps that are not skipped, including this one. REQUIRES: as for scaling().
   [[nodiscard]] std::vector<UpdateSpan> rules_of(GroupId group, std::uint64_t number) const;
 
-  [[nodiscard]] std::uint64_t used_version() const { return used_version_; }
+  [[nodiscard]] Version used_version() const { return used_version_; }
   // Returns the function that the step applies instead of rules; may be empty.
   [[nodiscard]] const WholeUpdate& function() const { return request_.function; }
   [[nodiscard]] const std::shared_ptr<StepOutcome>& outcome() const { return outcome_; }
@@ -115,13 +117,14 @@ class PendingStep {
   // Returns true if a gradient that is not finite causes the step to be skipped.
   [[nodiscard]] bool may_be_skipped() const;
 
-  const std::uint64_t version_;
+  const Version version_;
   const Catalogue& catalogue_;
+  const std::uint32_t number_of_pipeline_;
   const PipelineRecord& pipeline_;
   const std::span<const GroupId> groups_;
   const bool scales_loss_;
   Lifecycle<kStepLifecycle> lifecycle_;
-  std::uint64_t used_version_ = 0;
+  Version used_version_{};
   StepRequest request_;
   const std::shared_ptr<StepOutcome> outcome_ = std::make_shared<StepOutcome>();
   std::map<GroupId, int> open_;                   // by group

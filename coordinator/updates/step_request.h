@@ -27,7 +27,7 @@ using GradientWriter = std::function<void(GroupId group, float* gradient)>;
 // Makes masters and working copies of `version` in all trained groups. If the step is skipped, they
 // have the same weights as the version before. Called when all gradients are final and no task uses
 // the copies that it overwrites.
-using WholeUpdate = std::function<void(std::uint64_t version, bool skipped, const GradientWriter& write_gradient)>;
+using WholeUpdate = std::function<void(Version version, bool skipped, const GradientWriter& write_gradient)>;
 
 // Describes what a step does.
 struct StepRequest {

@@ -47,7 +47,7 @@ void Updates::stop(std::exception_ptr error) {
   changed_.notify_all();
 }
 
-void Updates::restart_at(std::uint64_t version, const UpdateHistory& history) {
+void Updates::restart_at(Version version, const UpdateHistory& history) {
   MutexLock lock(mutex_);
   RP_ASSERT(version > version_);
   // A step may have begun with tasks of evaluations, which are done.
@@ -63,7 +63,7 @@ UpdateHistory Updates::history() const {
   return {.num_applied = num_applied_, .loss_scale = loss_scaler_.history(version_)};
 }
 
-void Updates::keep(std::uint64_t version, std::shared_ptr<StateSnapshot> snapshot) {
+void Updates::keep(Version version, std::shared_ptr<StateSnapshot> snapshot) {
   MutexLock lock(mutex_);
   RP_ASSERT(version_ <= version);
   kept_ = {.version = version, .snapshot = std::move(snapshot), .history = {}};
@@ -79,7 +79,7 @@ UpdateHistory Updates::wait_kept() {
   return *kept_.history;
 }
 
-std::shared_ptr<StateSnapshot> Updates::snapshot_before(std::uint64_t version) const {
+std::shared_ptr<StateSnapshot> Updates::snapshot_before(Version version) const {
   return version > kept_.version ? kept_.snapshot : nullptr;
 }
 
@@ -92,13 +92,12 @@ void Updates::wait_saved(StateSnapshot* snapshot, GroupId group) {
   waits_.publish_none();
 }
 
-PendingStep& Updates::step_at(std::uint64_t version) {
+PendingStep& Updates::step_at(Version version) {
   return steps_.try_emplace(version, version, store_.catalogue(), pipeline_, groups_, loss_scaler_.is_on())
       .first->second;
 }
 
-std::shared_ptr<StepOutcome> Updates::accept_step(std::uint64_t version, std::uint64_t used_version,
-                                                  StepRequest request) {
+std::shared_ptr<StepOutcome> Updates::accept_step(Version version, Version used_version, StepRequest request) {
   MutexLock lock(mutex_);
   PendingStep& step = step_at(version);
   step.call(used_version, std::move(request));
@@ -106,17 +105,17 @@ std::shared_ptr<StepOutcome> Updates::accept_step(std::uint64_t version, std::ui
   return step.outcome();
 }
 
-void Updates::task_accepted(std::uint64_t version, UseId use) {
+void Updates::task_accepted(Version version, UseId use) {
   MutexLock lock(mutex_);
   step_at(version).open(use);
 }
 
-void Updates::task_committed(std::uint64_t version, UseId use) {
+void Updates::task_committed(Version version, UseId use) {
   MutexLock lock(mutex_);
   close(step_at(version), use);
 }
 
-void Updates::gradient_committed(std::uint64_t version, UseId use, std::uint64_t released_after, double square_sum,
+void Updates::gradient_committed(Version version, UseId use, std::uint64_t released_after, double square_sum,
                                  std::uint64_t checksum) {
   MutexLock lock(mutex_);
   PendingStep& step = step_at(version);
@@ -147,11 +146,12 @@ bool Updates::can_add() {
 // Returns what the thread waits for: the gradients of a step that was called, or the next step.
 Wait Updates::missing() {
   if (steps_.empty() || !steps_.begin()->second.is_called()) {
-    return {.kind = WaitKind::kNextStep, .numbers = {static_cast<std::int64_t>(version_)}};
+    return {.kind = WaitKind::kNextStep, .numbers = {static_cast<std::int64_t>(version_.value())}};
   }
   const auto& [version, step] = *steps_.begin();
   return {.kind = WaitKind::kGradients,
-          .numbers = {static_cast<std::int64_t>(version), step.num_ready(), static_cast<std::int64_t>(groups_.size())}};
+          .numbers = {static_cast<std::int64_t>(version.value()), step.num_ready(),
+                      static_cast<std::int64_t>(groups_.size())}};
 }
 
 void Updates::run() {
@@ -192,7 +192,7 @@ void Updates::finish_norm(PendingStep& step) {
   changed_.notify_all();
 }
 
-void Updates::finish_norms_of_groups(std::uint64_t version, PendingStep& step) {
+void Updates::finish_norms_of_groups(Version version, PendingStep& step) {
   for (const GroupId group : groups_) {
     if (!options_.adds_rounds && store_.catalogue().weight_groups()[group].num_uses == 1)
       continue;  // the workers have computed it
@@ -225,7 +225,7 @@ bool Updates::give_back(std::span<const CommittedGradient> gradients) {
 }
 
 void Updates::update() {
-  const std::uint64_t version = steps_.begin()->first;
+  const Version version = steps_.begin()->first;
   PendingStep& step = steps_.begin()->second;
   if (step.is_barrier() && !step.norm_is_known()) {
     finish_norms_of_groups(version, step);
@@ -241,7 +241,7 @@ void Updates::update() {
   }
 }
 
-void Updates::update_one_group(std::uint64_t version, PendingStep& step) {
+void Updates::update_one_group(Version version, PendingStep& step) {
   const GroupId group = step.take_ready();
   const std::vector<UpdateSpan> rules = step.rules_of(group, num_applied_ + 1);
   const bool needs_sum =
@@ -265,7 +265,7 @@ void Updates::update_one_group(std::uint64_t version, PendingStep& step) {
   if (step.count_updated()) end_step(version, step);
 }
 
-void Updates::update_by_function(std::uint64_t version, PendingStep& step) {
+void Updates::update_by_function(Version version, PendingStep& step) {
   const UpdateStep scaling = step.scaling();
   const WholeUpdate& function = step.function();
   const bool skipped = step.outcome()->skipped;
@@ -304,7 +304,7 @@ void Updates::update_by_function(std::uint64_t version, PendingStep& step) {
   end_step(version, step);
 }
 
-void Updates::end_step(std::uint64_t version, PendingStep& step) {
+void Updates::end_step(Version version, PendingStep& step) {
   if (!step.norm_is_known()) finish_norm(step);
   step.move_to(StepState::kApplied);
   if (!step.outcome()->skipped) ++num_applied_;
@@ -314,7 +314,7 @@ void Updates::end_step(std::uint64_t version, PendingStep& step) {
   changed_.notify_all();
 }
 
-void Updates::wait_applied(std::uint64_t version) {
+void Updates::wait_applied(Version version) {
   MutexLock lock(mutex_);
   while (version_ < version && !stopped_) changed_.wait(mutex_);
   if (version_ < version && error_) std::rethrow_exception(error_);

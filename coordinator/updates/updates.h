@@ -73,32 +73,32 @@ class Updates {
 
   // Continues with the weights in the store as `version`, and publishes it. REQUIRES: `version` is
   // larger than all versions before; nothing is in flight.
-  void restart_at(std::uint64_t version, const UpdateHistory& history);
+  void restart_at(Version version, const UpdateHistory& history);
 
   // Accepts the step that makes `version` from the gradients of rounds that computed with
   // `used_version`. A step that clips by norm, scales the loss, or has the option skip_nonfinite is
   // skipped if a gradient is not finite: weights and moments stay as they are.
-  std::shared_ptr<StepOutcome> accept_step(std::uint64_t version, std::uint64_t used_version, StepRequest request);
+  std::shared_ptr<StepOutcome> accept_step(Version version, Version used_version, StepRequest request);
 
   // Notes that a task with a use of a trained group was accepted, before the step that makes
   // `version`.
-  void task_accepted(std::uint64_t version, UseId use);
+  void task_accepted(Version version, UseId use);
   // Note that the task is committed, without or with a gradient. REQUIRES: the rounds of a step are
   // committed in order.
-  void task_committed(std::uint64_t version, UseId use);
+  void task_committed(Version version, UseId use);
   // `checksum`: of the gradient, with --check-consistency.
-  void gradient_committed(std::uint64_t version, UseId use, std::uint64_t released_after, double square_sum,
+  void gradient_committed(Version version, UseId use, std::uint64_t released_after, double square_sum,
                           std::uint64_t checksum = 0);
 
   // Preserves the state of `version`, the version of the last accepted step, in `snapshot`: later
   // updates copy what they are about to change. Stops preserving an earlier snapshot.
-  void keep(std::uint64_t version, std::shared_ptr<StateSnapshot> snapshot);
+  void keep(Version version, std::shared_ptr<StateSnapshot> snapshot);
   // Blocks until the kept version is complete in all groups. Returns the history of the steps up to
   // it. May be called by another thread than keep().
   [[nodiscard]] UpdateHistory wait_kept();
 
   // Blocks until `version` is complete in all groups.
-  void wait_applied(std::uint64_t version);
+  void wait_applied(Version version);
   [[nodiscard]] const StepOutcome& wait_norm(const StepOutcome& outcome);
 
   // Drops all work that has not begun. All waits, present and later, end and throw `error` if it is
@@ -118,11 +118,11 @@ class Updates {
     SequenceWord& heartbeat = store_.update_heartbeat(pipeline_);
     heartbeat.publish_quietly(heartbeat.observe() + 1);
   }
-  void trace_end(TraceKind kind, std::uint64_t version, GroupId group, std::int64_t since) const {
+  void trace_end(TraceKind kind, Version version, GroupId group, std::int64_t since) const {
     if (options_.trace != nullptr) options_.trace->group(kind, version, group, since);
   }
   [[nodiscard]] Wait missing() RP_REQUIRES(mutex_);
-  [[nodiscard]] PendingStep& step_at(std::uint64_t version) RP_REQUIRES(mutex_);
+  [[nodiscard]] PendingStep& step_at(Version version) RP_REQUIRES(mutex_);
   [[nodiscard]] bool can_add() RP_REQUIRES(mutex_);
   [[nodiscard]] bool can_update() RP_REQUIRES(mutex_) { return !steps_.empty() && steps_.begin()->second.can_update(); }
   void close(PendingStep& step, UseId use) RP_REQUIRES(mutex_);
@@ -130,9 +130,9 @@ class Updates {
   // written.
   void add_one_gradient() RP_REQUIRES(mutex_);
   void update() RP_REQUIRES(mutex_);
-  void update_one_group(std::uint64_t version, PendingStep& step) RP_REQUIRES(mutex_);
-  void update_by_function(std::uint64_t version, PendingStep& step) RP_REQUIRES(mutex_);
-  void finish_norms_of_groups(std::uint64_t version, PendingStep& step) RP_REQUIRES(mutex_);
+  void update_one_group(Version version, PendingStep& step) RP_REQUIRES(mutex_);
+  void update_by_function(Version version, PendingStep& step) RP_REQUIRES(mutex_);
+  void finish_norms_of_groups(Version version, PendingStep& step) RP_REQUIRES(mutex_);
   void finish_norm(PendingStep& step) RP_REQUIRES(mutex_);
   // Returns the gradients to release after an update of this group.
   [[nodiscard]] std::vector<CommittedGradient> taken_by(GroupId group, const PendingStep& step) const
@@ -140,15 +140,15 @@ class Updates {
   // Checks that the gradients, which were read, are still as they were committed, and releases
   // them. Returns false if they have changed; the run ends then.
   [[nodiscard]] bool give_back(std::span<const CommittedGradient> gradients);
-  void end_step(std::uint64_t version, PendingStep& step) RP_REQUIRES(mutex_);  // destroys `step`
+  void end_step(Version version, PendingStep& step) RP_REQUIRES(mutex_);  // destroys `step`
   [[nodiscard]] UpdateHistory history() const RP_REQUIRES(mutex_);
   // Returns the snapshot that an update to `version` must not change; may be null.
-  [[nodiscard]] std::shared_ptr<StateSnapshot> snapshot_before(std::uint64_t version) const RP_REQUIRES(mutex_);
+  [[nodiscard]] std::shared_ptr<StateSnapshot> snapshot_before(Version version) const RP_REQUIRES(mutex_);
   // Blocks until the group may be changed. `snapshot`: from snapshot_before().
   void wait_saved(StateSnapshot* snapshot, GroupId group);
 
   struct Kept {
-    std::uint64_t version = 0;
+    Version version{};
     std::shared_ptr<StateSnapshot> snapshot;
     std::optional<UpdateHistory> history;  // set once the version is complete
   };
@@ -164,9 +164,9 @@ class Updates {
   Mutex mutex_;
   CondVar changed_;
   // Steps that have begun and are not applied, by version.
-  std::map<std::uint64_t, PendingStep> steps_ RP_GUARDED_BY(mutex_);
-  std::deque<std::pair<std::uint64_t, CommittedGradient>> to_add_ RP_GUARDED_BY(mutex_);
-  std::uint64_t version_ RP_GUARDED_BY(mutex_) = 0;      // the newest version that is complete in all groups
+  std::map<Version, PendingStep> steps_ RP_GUARDED_BY(mutex_);
+  std::deque<std::pair<Version, CommittedGradient>> to_add_ RP_GUARDED_BY(mutex_);
+  Version version_ RP_GUARDED_BY(mutex_){};              // the newest version that is complete in all groups
   std::uint64_t num_applied_ RP_GUARDED_BY(mutex_) = 0;  // steps that were not skipped
   LossScaler loss_scaler_ RP_GUARDED_BY(mutex_);
   Kept kept_ RP_GUARDED_BY(mutex_);

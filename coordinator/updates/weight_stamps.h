@@ -20,14 +20,14 @@ class WeightStamps {
   // Stamps all groups of a pipeline, whose working copies may have been written outside of a step:
   // where a group has two copies, they hold `version` and the one before it. Frozen groups always
   // have version 0. REQUIRES: no task of the pipeline is in flight.
-  void stamp_all(std::uint32_t pipeline, std::uint64_t version);
+  void stamp_all(std::uint32_t pipeline, Version version);
 
   // Mark `version` of a group as being written, and as complete.
-  void begin(GroupId group, std::uint64_t version);
-  void complete(GroupId group, std::uint64_t version);
+  void begin(GroupId group, Version version);
+  void complete(GroupId group, Version version);
 
  private:
-  [[nodiscard]] WeightStamp& stamp(GroupId group, std::uint64_t version);
+  [[nodiscard]] WeightStamp& stamp(GroupId group, Version version);
 
   Store& store_;
 };

@@ -13,12 +13,10 @@
 #include <atomic>
 #include <charconv>
 #include <cstring>
-#include <exception>
 #include <optional>
 #include <string_view>
 
 #include "common/check.h"
-#include "common/lacking_resource.h"
 
 namespace rp {
 
@@ -221,22 +219,9 @@ void install_crash_handler(FaultBoardEntry entry) {
   for (const int signal_number : kFatalSignals) sigaction(signal_number, &action, nullptr);
 }
 
-ExitCode record_current_exception(FaultBoardEntry entry) {
-  try {
-    throw;
-  } catch (const Error& error) {
-    entry.record_fault(FaultKind::kError, static_cast<int>(error.code()), error.what());
-    return error.code();
-  } catch (const std::exception& error) {
-    if (const auto lacking = lacking_resource(error)) {
-      entry.record_fault(FaultKind::kError, static_cast<int>(lacking->code()), lacking->what());
-      return lacking->code();
-    }
-    entry.record_fault(FaultKind::kException, static_cast<int>(ExitCode::kUserError), error.what());
-  } catch (...) {
-    entry.record_fault(FaultKind::kException, static_cast<int>(ExitCode::kUserError), "an exception of unknown type");
-  }
-  return ExitCode::kUserError;
+void record_exception(FaultBoardEntry entry, const ExceptionDescription& exception) {
+  entry.record_fault(exception.is_error ? FaultKind::kError : FaultKind::kException, static_cast<int>(exception.code),
+                     exception.text);
 }
 
 }  // namespace rp

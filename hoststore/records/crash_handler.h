@@ -4,8 +4,8 @@
 
 #include <cstddef>
 
+#include "common/exception_description.h"
 #include "hoststore/records/fault_board.h"
-#include "roundpipe/error.h"
 
 namespace rp {
 
@@ -31,10 +31,7 @@ class SignalStack {
 // threads may crash at the same time; the first fault is recorded.
 void install_crash_handler(FaultBoardEntry entry);
 
-// Records the exception that is being handled: an rp::Error with its code, a standard exception
-// that reports a lacking resource as the rp::Error of lacking_resource(), and anything else as
-// kUserError. Returns the exit code with which the process should end. REQUIRES: called in a catch
-// block or a terminate handler.
-[[nodiscard]] ExitCode record_current_exception(FaultBoardEntry entry);
+// Records an exception that ends the process.
+void record_exception(FaultBoardEntry entry, const ExceptionDescription& exception);
 
 }  // namespace rp

@@ -75,7 +75,8 @@ enum class WorkerThread { kWeightUploader, kInputUploader, kStageRunner, kGradie
 inline constexpr std::size_t kNumWorkerThreads = 4;
 enum class CoordinatorThread { kUser, kCommit, kUpdates };  // from kUpdates on, one for each pipeline
 
-// The first fault of a process.
+// Describes why a process died: its first fault. (FailureRecord: why a task failed, after which its process goes on.
+// Failure of rp-launch: why the run failed.)
 struct Fault {
   FaultKind kind = FaultKind::kNone;
   std::int32_t code = 0;

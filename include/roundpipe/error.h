@@ -18,8 +18,6 @@ enum class ExitCode : int {
   kNoResource = 69,       // memory, a GPU or disk space is missing
   kOutputFailed = 74,     // output cannot be written
   kPreempted = 75,        // preempted after a checkpoint was written: requeue
-  kDoNotRequeue = 93,     // a crash loop; reserved
-  kTimeout = 110,         // a time limit set by the user has expired; reserved
   kHang = 124,            // a process hung
   kLauncherFailed = 125,  // an error of the launcher itself
   kCannotExecute = 126,   // the program exists but cannot be run

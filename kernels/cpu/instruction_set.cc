@@ -10,7 +10,7 @@ namespace rp {
 
 namespace {
 
-// clang 14's __builtin_cpu_supports() does not know F16C.
+// clang's __builtin_cpu_supports() does not know F16C.
 bool has_f16c() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;

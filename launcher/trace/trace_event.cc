@@ -11,7 +11,7 @@ namespace rp {
 namespace {
 
 std::int64_t slot_number(std::int64_t slot) {
-  return slot < 0 ? -1 : static_cast<std::int64_t>(number_of(static_cast<std::uint64_t>(slot)));
+  return slot < 0 ? -1 : static_cast<std::int64_t>(SlotInEpoch(static_cast<std::uint64_t>(slot)).number().value());
 }
 
 // Computes in 64 bits, because a process that wrote to wrong addresses may have left any numbers.

@@ -31,7 +31,8 @@ struct TensorDeclaration {
 // Streams tensors into a new file: declare all tensors, write each in the declared order in any
 // number of pieces, then commit. It buffers no data. Every failure throws rp::Error (kOutputFailed)
 // with the path, the reason and the number of bytes that the file needs. If the file system
-// supports it, space is reserved at the start, so that a full disk is reported before the work.
+// supports it, space is reserved at the start, so that a full disk is reported before any data is
+// written.
 class SafetensorsWriter {
  public:
   // Writes the header. Fails if the file exists. REQUIRES: as for safetensors_header(); the widest
@@ -51,7 +52,7 @@ class SafetensorsWriter {
   // in the declared order, and the bytes fit into it.
   void write(std::string_view name, const void* data, std::uint64_t bytes);
 
-  // Flushes to disk and closes. REQUIRES: every tensor is complete.
+  // Flushes the file to disk and closes it. REQUIRES: every tensor is complete.
   void commit();
 
  private:

@@ -20,8 +20,8 @@ inline bool runs_on_gpu(const at::Tensor& tensor) { return tensor.is_cuda() || g
 // Returns the dtype of a tensor for kernels. Throws c10::Error if no kernel supports it.
 inline DType kernel_dtype(const at::Tensor& tensor) {
   const at::ScalarType type = tensor.scalar_type();
-  TORCH_CHECK(type == at::kBFloat16 || type == at::kHalf || type == at::kFloat,
-              "needs a bf16, fp16 or fp32 tensor, not ", tensor.toString(), " on ", tensor.device());
+  TORCH_CHECK(is_working_dtype(type), "needs a bf16, fp16 or fp32 tensor, not ", tensor.toString(), " on ",
+              tensor.device());
   return dtype_of(type);
 }
 

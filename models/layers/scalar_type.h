@@ -28,6 +28,13 @@ static_assert(kScalarTypes[DType::kBool] == at::kBool);
 
 [[nodiscard]] constexpr at::ScalarType scalar_type_of(DType dtype) { return internal::kScalarTypes[dtype]; }
 
+// Returns whether this is a format in which workers compute: is_working_dtype(DType).
+[[nodiscard]] constexpr bool is_working_dtype(at::ScalarType type) {
+  const auto* found = std::find(std::begin(internal::kScalarTypes), std::end(internal::kScalarTypes), type);
+  return found != std::end(internal::kScalarTypes) &&
+         is_working_dtype(static_cast<DType>(found - std::begin(internal::kScalarTypes)));
+}
+
 // Throws rp::Error (kUsage) for a format that the runtime does not support, such as complex
 // numbers.
 [[nodiscard]] inline DType dtype_of(at::ScalarType type) {

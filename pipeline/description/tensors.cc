@@ -32,9 +32,9 @@ at::Tensor parameter_view(Store& store, const TensorRecord& parameter, std::uint
   return tensor_over({parameter.desc, data});
 }
 
-at::Tensor master_view(Store& store, const TensorRecord& parameter, std::uint64_t version) {
+at::Tensor master_view(Store& store, const TensorRecord& parameter, Version version) {
   const WeightGroupRecord& group = store.catalogue().weight_groups()[store.catalogue().uses()[parameter.use].group];
-  if (group.working_is_master()) return parameter_view(store, parameter, version % group.num_copies);
+  if (group.working_is_master()) return parameter_view(store, parameter, group.copy_of(version));
   TensorDesc desc = parameter.desc;
   desc.dtype = group.master_dtype;
   const auto* data = reinterpret_cast<const std::byte*>(store.state(group.master_offset));

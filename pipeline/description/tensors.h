@@ -25,7 +25,7 @@ namespace rp {
 // and of the moment that the state arena holds for its group at `offset`, which is undefined if
 // `offset` is kNoOffset.
 [[nodiscard]] at::Tensor parameter_view(Store& store, const TensorRecord& parameter, std::uint64_t copy);
-[[nodiscard]] at::Tensor master_view(Store& store, const TensorRecord& parameter, std::uint64_t version);
+[[nodiscard]] at::Tensor master_view(Store& store, const TensorRecord& parameter, Version version);
 [[nodiscard]] at::Tensor moment_view(Store& store, const TensorRecord& parameter, std::uint64_t offset);
 
 // Returns false for a tied parameter that a lower layer has, too: the lowest layer determines name

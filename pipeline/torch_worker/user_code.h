@@ -15,7 +15,8 @@ namespace rp {
 
 // Calls `code` and converts every exception to a LayerFailure of `layer` (or of the loss) with a
 // message of one line. If LibTorch cannot allocate memory of the device, the exception is an
-// rp::Error of the device.
+// rp::Error of the device. Differs from describe_current_exception() on purpose: a std::bad_alloc of a layer is a
+// failure of that layer like any other, because a layer may request any number of bytes.
 template <typename Code>
 auto run_user_code(std::int64_t layer, Code&& code) {
   try {

@@ -1,6 +1,6 @@
 // scheduler/simulation/schedule_memory.h
 // Computes how much memory a schedule needs over time, from the needs of its layers and the times
-// of its tasks. Amounts in bytes.
+// of its tasks. All amounts are in bytes.
 #pragma once
 
 #include <vector>
@@ -12,12 +12,12 @@
 
 namespace rp {
 
-// The needs of one layer, or of the head.
+// The memory that one layer, or the head, needs.
 struct LayerFootprint {
-  double weights = 0;     // bound schedules: all that stays on the layer's GPU
-  double upload = 0;      // RoundPipe: on a GPU while it holds the layer's stage
-  double activation = 0;  // its input, of one microbatch
-  double saved = 0;       // of one microbatch, while its backward runs
+  double weights = 0;     // if stages are bound to GPUs: everything that stays on the layer's GPU
+  double upload = 0;      // RoundPipe: what a GPU holds of the layer while it holds the layer's stage
+  double activation = 0;  // the layer's input for one microbatch
+  double saved = 0;       // for one microbatch, while the layer's backward runs
 };
 
 // The memory in use from `time` to the time of the next sample.
@@ -33,17 +33,18 @@ struct ScheduleMemory {
 
 [[nodiscard]] double peak_bytes(const std::vector<MemorySample>& samples);
 
-// Returns the memory of a schedule that binds stages to GPUs. `stages`: their layers; the last
-// stage has the head. `layers`: one element for each layer, and the head last. A GPU holds:
+// Returns the memory of a schedule that binds stages to GPUs. `stages`: the layers of each;
+// the last stage has the head. `layers`: one element for each layer, then one for the head. A GPU
+// holds:
 //
 // - the weights of its stages;
 // - the inputs of a stage's layers, from the beginning of a microbatch's forward to the end of its
 //   backward;
-// - while a backward runs, what its largest layer needs, since layers are recomputed one after the
-//   other.
+// - while a backward runs, what the largest layer of its stage needs, because layers are recomputed
+//   one after the other.
 //
 // The head is not recomputed: what its backward needs is kept from its forward on. If weight
-// gradients are separate tasks, what the backward of all layers needs is kept until their end.
+// gradients are separate tasks, what the backward of all layers needs is kept until they end.
 [[nodiscard]] ScheduleMemory bound_memory(const TaskGraph& graph, const Timeline& timeline,
                                           const std::vector<LayerRange>& stages,
                                           const std::vector<LayerFootprint>& layers);
@@ -51,10 +52,9 @@ struct ScheduleMemory {
 // Returns the memory of RoundPipe, for the graph of chained_schedule(). A GPU
 // holds:
 //
-// - two stages: the present one and the next one, which comes when the stage before the present one
-//   ends;
+// - two stages: the current one, and the next one, which is uploaded when the previous one ends;
 // - the inputs of two microbatches;
-// - the outputs of the present microbatch and, for a hop, of the last one;
+// - the outputs of the current microbatch and, for the time of a hop, of the previous one;
 // - in backward and fused stages, what the backward of all the stage's layers needs.
 //
 // The host holds the data between stages until the last stage that reads it has ended. The batch is

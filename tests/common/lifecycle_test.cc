@@ -24,6 +24,7 @@ TEST(Lifecycle, BeginsInTheFirstStateAndMovesAsTheTableAllows) {
   light.move_to(Light::kOn);
   light.move_to(Light::kBroken);
   EXPECT_TRUE(light.is(Light::kBroken));
+  EXPECT_EQ(light.state(), Light::kBroken);
   EXPECT_STREQ(light.name(), "broken");
 }
 
@@ -39,12 +40,16 @@ TEST(Lifecycle, PrintsChangesWithTheirReasonsIfAsked) {
     setenv("RP_LOG_STATES", "1", 1);
     Lifecycle<kLight> light;
     light.move_to(Light::kOn, 7);
+    light.move_to(Light::kOff, 7, 2);
+    light.move_to(Light::kOn);
     light.move_to(Light::kBroken);
     std::exit(0);
   };
   testing::FLAGS_gtest_death_test_style = "threadsafe";
   EXPECT_EXIT(change(), testing::ExitedWithCode(0),
-              "roundpipe: light 7: off -> on \\(switched on\\)\nroundpipe: light: on -> broken \\(burnt out\\)\n");
+              "roundpipe: light 7: off -> on \\(switched on\\)\n"
+              "roundpipe: light 7 of pipeline 2: on -> off \\(switched off\\)\n"
+              "roundpipe: light: off -> on \\(switched on\\)\nroundpipe: light: on -> broken \\(burnt out\\)\n");
 }
 
 }  // namespace

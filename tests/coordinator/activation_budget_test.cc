@@ -40,7 +40,7 @@ TEST(ActivationBudget, OfSeveralWorkersFollowsTheSlotsRoundTheWorkers) {
   EXPECT_EQ(budget_for(5, five).arenas(), (Arenas{240, 240, 120, 120, 0, 0}));
 }
 
-TEST(ActivationBudget, CountsTheNextRoundOnlyWhereItMayRunBeside) {
+TEST(ActivationBudget, CountsTheNextRoundOnlyIfItMayOverlap) {
   RoundMemory round{.blocks = {{0, 2, 100}}, .num_slots = 3, .num_microbatches = 4, .rounds_overlap = true};
   EXPECT_EQ(budget_for(3, round).arenas(), (Arenas{150, 0, 0, 0}))
       << "two of four microbatches when the last slot ends";

@@ -21,7 +21,7 @@ class BrokenCoordinator : public testing::Test {
     checked.check_consistency = true;
     worker_.emplace(checked);
     stamps_.emplace(store());
-    stamps_->stamp_all(0, 0);
+    stamps_->stamp_all(0, Version(0));
   }
   Store& store() { return *worker_->store; }
   RoundTable& table() { return worker_->table; }
@@ -30,21 +30,21 @@ class BrokenCoordinator : public testing::Test {
     return store().parameters(store().catalogue().weight_groups()[group].parameter_offset[copy]);
   }
   // Makes a version as an update does, in the right order.
-  void make_version(GroupId group, std::uint64_t version) {
+  void make_version(GroupId group, Version version) {
     stamps().begin(group, version);
-    *working_copy(group, version % store().catalogue().weight_groups()[group].num_copies) =
-        static_cast<std::byte>(version);
+    *working_copy(group, store().catalogue().weight_groups()[group].copy_of(version)) =
+        static_cast<std::byte>(version.value());
     stamps().complete(group, version);
     store().published(group).publish(version);
   }
-  Command forward(std::uint64_t version = 0) { return in_this_round(forward_command(), version); }
-  Command fused(std::uint64_t version = 0) { return in_this_round(fused_command(), version); }
+  Command forward(Version version = {}) { return in_this_round(forward_command(), version); }
+  Command fused(Version version = {}) { return in_this_round(fused_command(), version); }
   void wait_for_completion(std::uint64_t slot) {
     RingReader<Completion> ring = store().completion_reader(0);
     ASSERT_EQ(ring.wait(kLong), WaitResult::kReached);
     Completion completion;
     ASSERT_TRUE(ring.try_pop(completion));
-    EXPECT_EQ(completion.slot, slot);
+    EXPECT_EQ(completion.slot, SlotInEpoch(slot));
   }
   // Sends `commands` to the worker, in addition to those that it has. Expects that it ends with an
   // error that names the rule and contains `parts`.
@@ -64,7 +64,7 @@ class BrokenCoordinator : public testing::Test {
   std::optional<ServedWorker> worker_;
 
  private:
-  Command in_this_round(Command command, std::uint64_t version) {
+  Command in_this_round(Command command, Version version) {
     command.table_bytes = RoundTable::bytes(table().shape());
     command.version = version;
     return command;
@@ -74,22 +74,22 @@ class BrokenCoordinator : public testing::Test {
   bool serves_ = false;
 };
 
-TEST_F(BrokenCoordinator, ThatKeepsTheRulesIsNotTold) {
+TEST_F(BrokenCoordinator, IsNotReportedIfItFollowsTheRules) {
   make({.num_copies = 2, .num_buffers = 1});
   for (const int layer : {0, 1})
     place_input(store(), table(), BlockKind::kBuffers, layer, {3}, kBlockOffset + 4096U * static_cast<unsigned>(layer));
-  make_version(GroupId(0), 1);
-  make_version(GroupId(1), 1);
+  make_version(GroupId(0), Version(1));
+  make_version(GroupId(1), Version(1));
   serve();
-  worker_->push(forward(1));
+  worker_->push(forward(Version(1)));
   wait_for_completion(0);
-  table().source(BlockKind::kActivation, 1) = {.worker = 0, .first_event = 0};
-  worker_->push(fused(1));
+  table().source(BlockKind::kActivation, 1) = {.worker = 0, .first_event = EventNumber(0)};
+  worker_->push(fused(Version(1)));
   wait_for_completion(1);
   EXPECT_EQ(table().weights_seen(UseId(0), false),
-            (WeightsSeen{DataChecksum::of(store().working_copy(GroupId(0), 1)), 1}));
+            (WeightsSeen{DataChecksum::of(store().working_copy(GroupId(0), Version(1))), Version(1)}));
   EXPECT_EQ(table().weights_seen(UseId(1), true),
-            (WeightsSeen{DataChecksum::of(store().working_copy(GroupId(1), 1)), 1}));
+            (WeightsSeen{DataChecksum::of(store().working_copy(GroupId(1), Version(1))), Version(1)}));
   EXPECT_EQ(table().weights_seen(UseId(1), false), WeightsSeen{});
   EXPECT_EQ(table().gradient_checksum(UseId(1)), DataChecksum::of(store().gradient(UseId(1))));
   EXPECT_NE(table().checksum(BlockKind::kActivation, 1, 1), 0U);
@@ -100,58 +100,59 @@ TEST_F(BrokenCoordinator, ThatKeepsTheRulesIsNotTold) {
 
 TEST_F(BrokenCoordinator, PublishesAVersionThatIsStillBeingWritten) {
   make();
-  stamps().begin(GroupId(0), 1);
-  store().published(GroupId(0)).publish(1);
+  stamps().begin(GroupId(0), Version(1));
+  store().published(GroupId(0)).publish(Version(1));
   expect_violation(
       ProtocolRule::kPublishedWeights,
       {"weight group 0 was published as version 1 and version 1 is wanted", "holds version 1, being written",
        "slot 0 of epoch 0 (forward of layers 0-0 of pipeline 0, round 0"},
-      {forward(1)});
+      {forward(Version(1))});
 }
 
 TEST_F(BrokenCoordinator, PublishesOneWeightGroupOfAStageTooEarly) {
   make();
-  make_version(GroupId(0), 1);
-  store().published(GroupId(1)).publish(1);
-  Command both = fused(1);
+  make_version(GroupId(0), Version(1));
+  store().published(GroupId(1)).publish(Version(1));
+  Command both = fused(Version(1));
   both.first_layer = 0;
   expect_violation(ProtocolRule::kPublishedWeights, {"weight group 1", "holds version 0"}, {both});
 }
 
-TEST_F(BrokenCoordinator, PublishesWeightsThatNobodyWrote) {
+TEST_F(BrokenCoordinator, PublishesWeightsThatWereNeverWritten) {
   make({.num_copies = 2});
-  store().published(GroupId(0)).publish(1);
-  expect_violation(ProtocolRule::kPublishedWeights, {"working copy 1 holds nothing"}, {forward(1)});
+  store().published(GroupId(0)).publish(Version(1));
+  expect_violation(ProtocolRule::kPublishedWeights, {"working copy 1 holds nothing"}, {forward(Version(1))});
 }
 
 // Version v is stored in copy v mod 2.
 
 TEST_F(BrokenCoordinator, WritesAVersionIntoTheWrongCopy) {
   make({.num_copies = 2});
-  make_version(GroupId(0), 1);
+  make_version(GroupId(0), Version(1));
   store()
       .stamp(GroupId(0), 1)
-      .publish(3, DataChecksum::of(store().working_copy(GroupId(0), 1)));  // version 2 is wanted in copy 0
-  store().published(GroupId(0)).publish(3);
+      .publish(Version(3),
+               DataChecksum::of(store().working_copy(GroupId(0), Version(1))));  // version 2 is wanted in copy 0
+  store().published(GroupId(0)).publish(Version(3));
   expect_violation(ProtocolRule::kPublishedWeights, {"version 2 is wanted", "working copy 0 holds version 0"},
-                   {forward(2)});
+                   {forward(Version(2))});
 }
 
 TEST_F(BrokenCoordinator, KeepsOneWorkingCopyInAnAsynchronousRun) {
   make();
-  make_version(GroupId(0), 1);  // overwrites version 0, which the round of this step still needs
+  make_version(GroupId(0), Version(1));  // overwrites version 0, which the round of this step still needs
   expect_violation(ProtocolRule::kPublishedWeights, {"version 0 is wanted", "working copy 0 holds version 1"},
-                   {forward(0)});
+                   {forward(Version(0))});
 }
 
 // A skipped step rewrites its working copy and publishes its version, too.
 
 TEST_F(BrokenCoordinator, PublishesASkippedStepWithoutRewritingTheCopy) {
   make({.num_copies = 2});
-  make_version(GroupId(0), 1);
-  store().published(GroupId(0)).publish(2);
+  make_version(GroupId(0), Version(1));
+  store().published(GroupId(0)).publish(Version(2));
   expect_violation(ProtocolRule::kPublishedWeights, {"published as version 2", "working copy 0 holds version 0"},
-                   {forward(2)});
+                   {forward(Version(2))});
 }
 
 // An update waits for the commit of every task that uses the weight group, so no task uses the copy
@@ -159,51 +160,52 @@ TEST_F(BrokenCoordinator, PublishesASkippedStepWithoutRewritingTheCopy) {
 
 TEST_F(BrokenCoordinator, UpdatesACopyWhileItIsUploaded) {
   make();
-  worker_->device.interrupt(StreamKind::kUploadParameters, {.after_copy = [this] { stamps().begin(GroupId(0), 1); }});
+  worker_->device.interrupt(StreamKind::kUploadParameters,
+                            {.after_copy = [this] { stamps().begin(GroupId(0), Version(1)); }});
   expect_violation(ProtocolRule::kWeightsStay,
                    {"while version 0 of weight group 0 was uploaded, working copy 0 became version 1, being written"},
-                   {forward(0)});
+                   {forward(Version(0))});
 }
 
-TEST_F(BrokenCoordinator, WritesIntoACopyWhileItIsUploadedAndTellsNobody) {
+TEST_F(BrokenCoordinator, WritesIntoACopyWhileItIsUploadedWithoutAStamp) {
   make();
   worker_->device.interrupt(StreamKind::kUploadParameters,
                             {.before_copy = [this] { *working_copy(GroupId(0), 0) = std::byte{77}; }});
   expect_violation(ProtocolRule::kWeightsStay, {"the bytes that were uploaded as version 0 of weight group 0"},
-                   {forward(0)});
+                   {forward(Version(0))});
 }
 
 TEST_F(BrokenCoordinator, WritesIntoACopyBetweenTwoTasksOfARound) {
   make();
   serve();
-  worker_->push(forward(0));
+  worker_->push(forward(Version(0)));
   wait_for_completion(0);
   *working_copy(GroupId(0), 0) = std::byte{77};
-  Command backward = fused(0);
+  Command backward = fused(Version(0));
   backward.first_layer = 0;
   expect_violation(ProtocolRule::kWeightsStay, {"slot 1", "weight group 0"}, {backward});
 }
 
 // A sequence word is published after its data.
 
-TEST_F(BrokenCoordinator, HasAnEventPublishedBeforeTheBlockHasAPlace) {
+TEST_F(BrokenCoordinator, PublishesAnEventBeforeTheBlockHasAPlace) {
   make();
   table().place(BlockKind::kActivation, 1, 0) = {};
-  store().worker_words(1).events.publish(1);
-  table().source(BlockKind::kActivation, 1) = {.worker = 1, .first_event = 0};
+  store().worker_words(1).events.publish(EventInEpoch(1));
+  table().source(BlockKind::kActivation, 1) = {.worker = 1, .first_event = EventNumber(0)};
   expect_violation(ProtocolRule::kDataBeforeEvent,
                    {"the activation at boundary 1, microbatch 0", "was not written yet"}, {fused()});
 }
 
-TEST_F(BrokenCoordinator, HasAnEventPublishedBeforeTheBlockHasItsData) {
+TEST_F(BrokenCoordinator, PublishesAnEventBeforeTheBlockHasItsData) {
   make();
   table().checksum(BlockKind::kActivation, 1, 0) = 0;
-  store().worker_words(1).events.publish(1);
-  table().source(BlockKind::kActivation, 1) = {.worker = 1, .first_event = 0};
+  store().worker_words(1).events.publish(EventInEpoch(1));
+  table().source(BlockKind::kActivation, 1) = {.worker = 1, .first_event = EventNumber(0)};
   expect_violation(ProtocolRule::kDataBeforeEvent, {"has a place and no data yet"}, {fused()});
 }
 
-TEST_F(BrokenCoordinator, GivesInputsThatAreNotThereYet) {
+TEST_F(BrokenCoordinator, SendsACommandBeforeItsInputsAreInPlace) {
   make();
   table().place(BlockKind::kArguments, 0, 0).bytes = 0;
   expect_violation(ProtocolRule::kDataBeforeEvent, {"the arguments of the loss, microbatch 0"}, {fused()});
@@ -211,7 +213,7 @@ TEST_F(BrokenCoordinator, GivesInputsThatAreNotThereYet) {
 
 // A block is freed only at the commit of its last reader.
 
-TEST_F(BrokenCoordinator, FreesAnActivationWhenItsReaderIsNotCommitted) {
+TEST_F(BrokenCoordinator, FreesAnActivationBeforeItsReaderIsCommitted) {
   make();
   serve();
   worker_->push(forward());
@@ -224,15 +226,15 @@ TEST_F(BrokenCoordinator, FreesAnActivationWhenItsReaderIsNotCommitted) {
   place_input(store(), other, BlockKind::kActivation, 0, {7, 8, 9}, 49152);
   Command second = forward();
   second.table = kBlockOffset;
-  second.slot = 1;
-  second.first_event = 2;
+  second.slot = SlotInEpoch(1);
+  second.first_event = EventNumber(2);
   worker_->push(second);
   wait_for_completion(1);
   ASSERT_EQ(other.place(BlockKind::kActivation, 1, 0).offset, freed.offset);
   Command reader = fused();
-  reader.slot = 2;
-  reader.first_event = 4;
-  table().source(BlockKind::kActivation, 1) = {.worker = 0, .first_event = 0};
+  reader.slot = SlotInEpoch(2);
+  reader.first_event = EventNumber(4);
+  table().source(BlockKind::kActivation, 1) = {.worker = 0, .first_event = EventNumber(0)};
   expect_violation(ProtocolRule::kBlocksStay,
                    {"the activation at boundary 1, microbatch 0", "of the arena of worker 0", "by slot 0 and has now"},
                    {reader});
@@ -262,24 +264,24 @@ TEST_F(BrokenCoordinator, WritesIntoABlockWhileItIsUploaded) {
 TEST_F(BrokenCoordinator, LetsATaskReadWhatALaterSlotMakes) {
   make();
   table().place(BlockKind::kActivation, 1, 0).arena = 1;
-  table().place(BlockKind::kActivation, 1, 0).slot = 5;
+  table().place(BlockKind::kActivation, 1, 0).slot = SlotInEpoch(5);
   expect_violation(ProtocolRule::kWaitsPointBackwards, {"was written by slot 5"}, {fused()});
 }
 
 TEST_F(BrokenCoordinator, LetsATaskReadWhatAnEarlierEpochMade) {
   make();
-  store().epoch().publish(1);
+  store().epoch().publish(Epoch(1));
   serve();
   table().place(BlockKind::kActivation, 1, 0).arena = 1;
-  table().place(BlockKind::kActivation, 1, 0).slot = in_epoch(Epoch(0), 0);
+  table().place(BlockKind::kActivation, 1, 0).slot = SlotInEpoch(Epoch(0), SlotNumber(0));
   Command command = fused();
-  command.slot = in_epoch(Epoch(1), 1);
+  command.slot = SlotInEpoch(Epoch(1), SlotNumber(1));
   expect_violation(ProtocolRule::kEpoch, {"slot 1 of epoch 1", "was written in epoch 0"}, {command});
 }
 
 TEST_F(BrokenCoordinator, SendsACommandOfAnEarlierEpoch) {
   make();
-  store().epoch().publish(1);
+  store().epoch().publish(Epoch(1));
   expect_violation(ProtocolRule::kEpoch, {"slot 0 of epoch 0", "a command came in epoch 1"}, {forward()});
 }
 
@@ -287,11 +289,11 @@ TEST_F(BrokenCoordinator, SendsCommandsOutOfSlotOrder) {
   make();
   serve();
   Command later = forward();
-  later.slot = 4;
+  later.slot = SlotInEpoch(4);
   worker_->push(later);
   wait_for_completion(4);
   Command earlier = fused();
-  earlier.slot = 3;
+  earlier.slot = SlotInEpoch(3);
   expect_violation(ProtocolRule::kSlotOrder, {"slot 3", "after that of slot 4"}, {earlier});
 }
 

@@ -52,7 +52,7 @@ class BrokenWorker : public testing::Test {
     EXPECT_EQ(ring.wait(kLong), WaitResult::kReached);
     Command command;
     EXPECT_TRUE(ring.try_pop(command));
-    EXPECT_EQ(number_of(command.slot), number);
+    EXPECT_EQ(command.slot.number(), SlotNumber(number));
     return command;
   }
   // The following methods do what a worker does in a task that follows the rules.
@@ -70,7 +70,7 @@ class BrokenWorker : public testing::Test {
     store_->round_table(command).gradient_checksum(use) = DataChecksum::of(store_->gradient(use));
   }
   void complete(const Command& command) {
-    const auto worker = static_cast<int>(number_of(command.slot) % 2);
+    const auto worker = static_cast<int>(command.slot.number().value() % 2);
     ASSERT_TRUE(store_->completion_writer(worker).try_push({.slot = command.slot}));
   }
   void do_task(std::uint64_t number) {
@@ -104,7 +104,7 @@ class BrokenWorker : public testing::Test {
   std::optional<Coordinator> coordinator_;
 };
 
-TEST_F(BrokenWorker, ThatKeepsTheRulesIsNotTold) {
+TEST_F(BrokenWorker, IsNotReportedIfItFollowsTheRules) {
   for (const bool with_sums : {false, true}) {
     make({.with_sums = with_sums});
     for (std::uint64_t round = 0; round < 3; ++round) {
@@ -113,7 +113,7 @@ TEST_F(BrokenWorker, ThatKeepsTheRulesIsNotTold) {
       step();
     }
     coordinator_->synchronize();
-    EXPECT_EQ(store_->published(GroupId(0)).observe(), 3U);
+    EXPECT_EQ(store_->published(GroupId(0)).observe(), Version(3));
     EXPECT_EQ(store_->gradient_released(UseId(1)).observe(), 3U);
     coordinator_.reset();
   }
@@ -131,11 +131,11 @@ TEST_F(BrokenWorker, IsNotBlamedForWeightsThatTheCallerWrites) {
   (void)accept();
   do_round(3);
   coordinator_->synchronize();
-  for (const std::uint64_t version : {0U, 1U}) {
+  for (const Version version : {Version(0), Version(1)}) {
     const WeightStamp::Contents expected{.is_complete = true,
                                          .version = version,
                                          .checksum = DataChecksum::of(store_->working_copy(GroupId(0), version))};
-    EXPECT_EQ(store_->stamp(GroupId(0), version).observe(), expected);
+    EXPECT_EQ(store_->stamp(GroupId(0), version.value()).observe(), expected);
   }
 }
 
@@ -144,7 +144,7 @@ TEST_F(BrokenWorker, MeetsACoordinatorThatEndsWhileAFunctionFails) {
   make();
   (void)accept();
   std::atomic<bool> begun{false};
-  step([&begun](std::uint64_t, bool, const GradientWriter&) {
+  step([&begun](Version, bool, const GradientWriter&) {
     begun = true;
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     throw std::runtime_error("too late");
@@ -219,7 +219,7 @@ TEST_F(BrokenWorker, CompletesBeforeItsGradientIsInPlace) {
     do_task(2);
     expect_violation(ProtocolRule::kGradientsStay, {"gradient buffer 1", "was committed before it was written"}, [&] {
       coordinator_->wait_all(*round);
-      step(std::string(reader) != "function" ? WholeUpdate() : [](std::uint64_t, bool, const GradientWriter&) {});
+      step(std::string(reader) != "function" ? WholeUpdate() : [](Version, bool, const GradientWriter&) {});
     });
     coordinator_.reset();
   }
@@ -261,7 +261,7 @@ class BrokenWorkerDeathTest : public BrokenWorker {
     const auto round = accept();
     Command command = take(0);
     upload(command);
-    command.slot = slot;
+    command.slot = SlotInEpoch(slot);
     complete(command);
     coordinator_->wait_all(*round);
   }
@@ -278,7 +278,7 @@ TEST_F(BrokenWorkerDeathTest, CompletesForAnEarlierEpoch) {
         const auto round = accept();
         const Command stale = take(0);
         upload(stale);
-        store_->epoch().publish(1);
+        store_->epoch().publish(Epoch(1));
         complete(stale);
         coordinator_->wait_all(*round);
       },

@@ -19,10 +19,11 @@ TEST(Completions, ComeByWorkerAndWithoutASleepWhereTheyAreThere) {
   const std::unique_ptr<Store> store = two_layer_store({});
   Completions completions(*store, {});
   WaitRecord record;
-  for (const std::uint64_t slot : {1U, 3U}) ASSERT_TRUE(store->completion_writer(1).try_push({.slot = slot}));
+  for (const SlotInEpoch slot : {SlotInEpoch(1), SlotInEpoch(3)})
+    ASSERT_TRUE(store->completion_writer(1).try_push({.slot = slot}));
   const auto never = []() -> std::int64_t { throw std::logic_error("it slept"); };
-  EXPECT_EQ(completions.wait(1, 1, record, never)->slot, 1U);
-  EXPECT_EQ(completions.wait(1, 3, record, never)->slot, 3U);
+  EXPECT_EQ(completions.wait(1, SlotNumber(1), record, never)->slot, SlotInEpoch(1));
+  EXPECT_EQ(completions.wait(1, SlotNumber(3), record, never)->slot, SlotInEpoch(3));
 }
 
 TEST(Completions, ThatComeLateAreWaitedForWithWorkInBetween) {
@@ -32,15 +33,15 @@ TEST(Completions, ThatComeLateAreWaitedForWithWorkInBetween) {
   Calls calls;
   const auto push_at_third = [&] {
     if (++calls.waits == 3) {
-      EXPECT_TRUE(store->completion_writer(0).try_push({.slot = 4}));
+      EXPECT_TRUE(store->completion_writer(0).try_push({.slot = SlotInEpoch(4)}));
     }
     return Completions::kShortWait;
   };
-  EXPECT_EQ(completions.wait(0, 4, record, push_at_third)->slot, 4U);
+  EXPECT_EQ(completions.wait(0, SlotNumber(4), record, push_at_third)->slot, SlotInEpoch(4));
   EXPECT_EQ(calls.waits, 3);
 }
 
-TEST(Completions, OfWhichNoneComesWhileNobodyComputesEndTheRun) {
+TEST(Completions, OfWhichNoneComesWhileNoWorkerComputesEndTheRun) {
   const std::unique_ptr<Store> store = two_layer_store({.wait_timeout_ns = 50 * kNsPerMs});
   Calls calls;
   Completions completions(*store, [&calls] { ++calls.hangs; });
@@ -51,7 +52,7 @@ TEST(Completions, OfWhichNoneComesWhileNobodyComputesEndTheRun) {
     return Completions::kShortWait;
   };
   expect_error(ExitCode::kHang, {"worker 0 does not complete its task", "is it stopped?"},
-               [&] { (void)completions.wait(0, 0, record, beat_for_a_while); });
+               [&] { (void)completions.wait(0, SlotNumber(0), record, beat_for_a_while); });
   EXPECT_GT(calls.waits, 200);
   EXPECT_EQ(calls.hangs, 1);
 }
@@ -65,7 +66,7 @@ TEST(Completions, EndWithStopInAnyThread) {
     if (!other.joinable()) other = std::thread([&] { completions.stop(); });
     return 10 * kNsPerSecond;
   };
-  EXPECT_FALSE(completions.wait(0, 0, record, stop_meanwhile).has_value());
+  EXPECT_FALSE(completions.wait(0, SlotNumber(0), record, stop_meanwhile).has_value());
   other.join();
 }
 

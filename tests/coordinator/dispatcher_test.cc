@@ -28,7 +28,7 @@ class DispatcherTest : public testing::Test {
   std::vector<std::uint64_t> sent_to(int worker) {
     std::vector<std::uint64_t> numbers;
     Command command;
-    while (commands_[worker].try_pop(command)) numbers.push_back(number_of(command.slot));
+    while (commands_[worker].try_pop(command)) numbers.push_back(command.slot.number().value());
     return numbers;
   }
 
@@ -67,7 +67,7 @@ TEST_F(DispatcherTest, CommitsInSlotOrderAndKnowsTheLastOfAFlight) {
     const Dispatcher::Next next = dispatcher_.next();
     EXPECT_EQ(next.round, rounds[number / 3]);
     EXPECT_EQ(next.slot, &rounds[number / 3]->slots[number % 3]);
-    EXPECT_EQ(next.slot->number, number);
+    EXPECT_EQ(next.slot->number, SlotNumber(number));
     EXPECT_EQ(next.slot->worker, static_cast<int>(number % 2));
     EXPECT_EQ(next.ends_flight, number % 3 == 2);
     dispatcher_.commit_next();
@@ -85,9 +85,9 @@ TEST_F(DispatcherTest, TakesARoundInParts) {
   dispatcher_.append(parts, 1, 3);
   dispatcher_.dispatch();
   EXPECT_EQ(dispatcher_.num_flights(0), 3);
-  EXPECT_EQ(parts->slots[0].number, 0U);
-  EXPECT_EQ(parts->slots[1].number, 4U);
-  EXPECT_EQ(parts->slots[2].number, 5U);
+  EXPECT_EQ(parts->slots[0].number, SlotNumber(0));
+  EXPECT_EQ(parts->slots[1].number, SlotNumber(4));
+  EXPECT_EQ(parts->slots[2].number, SlotNumber(5));
   for (int i = 0; i < 4; ++i) dispatcher_.commit_next();
   EXPECT_EQ(dispatcher_.next().slot, &parts->slots[1]);
 }
@@ -97,14 +97,14 @@ TEST_F(DispatcherTest, TakesARoundInParts) {
 TEST_F(DispatcherTest, GivesEveryMicrobatchOfAWorkerAnEventOfItsOwn) {
   const std::shared_ptr<Round> rounds[] = {round(), round()};
   for (const auto& round : rounds) append(round);
-  EXPECT_EQ(rounds[0]->slots[0].first_event, 0U);  // slots 0, 2, 4 run on worker 0
-  EXPECT_EQ(rounds[0]->slots[2].first_event, 2U);
-  EXPECT_EQ(rounds[1]->slots[1].first_event, 4U);
-  EXPECT_EQ(rounds[0]->slots[1].first_event, 0U);  // slots 1, 3, 5 run on worker 1
-  EXPECT_EQ(rounds[1]->slots[0].first_event, 2U);
+  EXPECT_EQ(rounds[0]->slots[0].first_event, EventNumber(0));  // slots 0, 2, 4 run on worker 0
+  EXPECT_EQ(rounds[0]->slots[2].first_event, EventNumber(2));
+  EXPECT_EQ(rounds[1]->slots[1].first_event, EventNumber(4));
+  EXPECT_EQ(rounds[0]->slots[1].first_event, EventNumber(0));  // slots 1, 3, 5 run on worker 1
+  EXPECT_EQ(rounds[1]->slots[0].first_event, EventNumber(2));
   const InputSource& source = store_->round_table(*rounds[1]).source(BlockKind::kActivation, 1);
   EXPECT_EQ(source.worker, 1);  // from slot 3
-  EXPECT_EQ(source.first_event, 2U);
+  EXPECT_EQ(source.first_event, EventNumber(2));
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ class PendingStepTest : public testing::Test {
     catalogue_ = Catalogue::lay_out(layers, 1, false);
     groups_ = catalogue_.trained_groups(0);
   }
-  PendingStep step(bool scales_loss = false) { return {1, catalogue_, 0, groups_, scales_loss}; }
+  PendingStep step(bool scales_loss = false) { return {Version(1), catalogue_, 0, groups_, scales_loss}; }
 
   Catalogue catalogue_;
   std::vector<GroupId> groups_;
@@ -31,7 +31,7 @@ TEST_F(PendingStepTest, AGroupIsReadyOnceStepIsCalledAndItsLastTaskClosed) {
   step.open(UseId(0));
   step.open(UseId(1));
   EXPECT_FALSE(step.close(UseId(1))) << "step() was not called";
-  step.call(0, {.rules = {AdamW{}}});
+  step.call(Version(0), {.rules = {AdamW{}}});
   EXPECT_TRUE(step.can_update());
   EXPECT_EQ(step.take_ready(), GroupId(1));
   EXPECT_FALSE(step.can_update());
@@ -48,11 +48,11 @@ TEST_F(PendingStepTest, ABarrierWaitsForAllGroups) {
   for (const StepRequest& request :
        {StepRequest{.rules = {AdamW{}}, .options = {.max_grad_norm = 1}},
         StepRequest{.rules = {AdamW{}}, .options = {.skip_nonfinite = true}},
-        StepRequest{.rules = {}, .function = [](std::uint64_t, bool, const GradientWriter&) {}}}) {
+        StepRequest{.rules = {}, .function = [](Version, bool, const GradientWriter&) {}}}) {
     PendingStep step = this->step();
     step.open(UseId(0));
     step.open(UseId(1));
-    step.call(0, request);
+    step.call(Version(0), request);
     EXPECT_TRUE(step.close(UseId(1)));
     EXPECT_FALSE(step.can_update());
     EXPECT_TRUE(step.close(UseId(0)));
@@ -81,7 +81,7 @@ TEST_F(PendingStepTest, ATiedGroupHasTheGradientsOfAllItsUses) {
 TEST_F(PendingStepTest, AStepWithAGradientThatIsNotFiniteSaysWhereAndHasNoRules) {
   use_model();
   PendingStep step = this->step(true);
-  step.call(0, {.rules = {AdamW{}}});
+  step.call(Version(0), {.rules = {AdamW{}}});
   step.set_square_sum(GroupId(0), 4);
   step.set_square_sum(GroupId(1), std::numeric_limits<double>::infinity());
   step.finish_norm(1024);
@@ -93,7 +93,7 @@ TEST_F(PendingStepTest, AStepWithAGradientThatIsNotFiniteSaysWhereAndHasNoRules)
 TEST_F(PendingStepTest, ClippingAndLossScalingAreOneFactor) {
   use_model();
   PendingStep step = this->step(true);
-  step.call(0, {.rules = {AdamW{}}, .options = {.max_grad_norm = 1, .max_grad_value = 0.5}});
+  step.call(Version(0), {.rules = {AdamW{}}, .options = {.max_grad_norm = 1, .max_grad_value = 0.5}});
   step.set_square_sum(GroupId(0), 4);
   step.set_square_sum(GroupId(1), 12);
   step.finish_norm(2);

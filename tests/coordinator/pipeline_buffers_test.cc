@@ -34,7 +34,8 @@ class PipelineBuffersTest : public testing::Test {
   const std::vector<float> values_ = {1, 2, 3};
   std::unique_ptr<Store> store_ = two_layer_store({.num_buffers = 1});
   InputBlocks inputs_{*store_};
-  RoundBlocks blocks_{*store_, inputs_};
+  FreeSender frees_{*store_};
+  RoundBlocks blocks_{*store_, inputs_, frees_};
   PipelineBuffers buffers_{blocks_};
 };
 

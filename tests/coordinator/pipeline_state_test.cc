@@ -31,7 +31,7 @@ TEST(PipelineState, ARoundWithGradientsHasAnAttemptOfItsOwn) {
   PipelineState state;
   EXPECT_EQ(take(state, kRound)->attempt, 0U);
   EXPECT_EQ(take(state, kRound)->attempt, 1U);
-  state.restart_at(0, 0, 100);
+  state.restart_at(0, 0, Version(100));
   EXPECT_EQ(take(state, kRound)->attempt, 2U) << "also after a state was loaded";
 }
 
@@ -40,10 +40,10 @@ TEST(PipelineState, ASynchronousRoundUsesWhatTheLastStepMade) {
   for (std::uint64_t step = 0; step < 4; ++step) {
     const std::shared_ptr<Round> round = take(state, kRound);
     EXPECT_EQ(round->step, step + 1);
-    EXPECT_EQ(round->version, step);
-    EXPECT_EQ(round->next_version, step + 1);
-    EXPECT_EQ(state.count_step(), step);
-    EXPECT_EQ(state.version(), step + 1);
+    EXPECT_EQ(round->version, Version(step));
+    EXPECT_EQ(round->next_version, Version(step + 1));
+    EXPECT_EQ(state.count_step(), Version(step));
+    EXPECT_EQ(state.version(), Version(step + 1));
   }
 }
 
@@ -51,15 +51,15 @@ TEST(PipelineState, AnAsynchronousRoundUsesTheStepBefore) {
   PipelineState state;
   state.settings.asynchronous = true;
   for (const std::uint64_t used : {0U, 0U, 1U, 2U}) {
-    EXPECT_EQ(take(state, kRound)->version, used);
-    EXPECT_EQ(state.count_step(), used);
+    EXPECT_EQ(take(state, kRound)->version, Version(used));
+    EXPECT_EQ(state.count_step(), Version(used));
   }
-  EXPECT_EQ(take(state, kEvaluation)->version, 3U);
+  EXPECT_EQ(take(state, kEvaluation)->version, Version(3));
   state.evaluates_newest = true;
-  EXPECT_EQ(take(state, kEvaluation)->version, 4U);
-  EXPECT_EQ(take(state, kRound)->version, 3U) << "training does not";
+  EXPECT_EQ(take(state, kEvaluation)->version, Version(4));
+  EXPECT_EQ(take(state, kRound)->version, Version(3)) << "training does not";
   (void)state.count_step();
-  EXPECT_EQ(take(state, kEvaluation)->version, 4U) << "not after a step";
+  EXPECT_EQ(take(state, kEvaluation)->version, Version(4)) << "not after a step";
 }
 
 TEST(PipelineState, VersionsGoOnWhenAnEarlierStateIsLoaded) {
@@ -69,13 +69,13 @@ TEST(PipelineState, VersionsGoOnWhenAnEarlierStateIsLoaded) {
     (void)take(state, kRound);
     (void)state.count_step();
   }
-  state.restart_at(2, 2, 7);
-  EXPECT_EQ(state.version(), 7U);
+  state.restart_at(2, 2, Version(7));
+  EXPECT_EQ(state.version(), Version(7));
   const std::shared_ptr<Round> round = take(state, kRound);
   EXPECT_EQ(round->number, 2U);
   EXPECT_EQ(round->step, 3U);
-  EXPECT_EQ(round->version, 6U);
-  EXPECT_EQ(round->next_version, 8U);
+  EXPECT_EQ(round->version, Version(6));
+  EXPECT_EQ(round->next_version, Version(8));
 }
 
 }  // namespace

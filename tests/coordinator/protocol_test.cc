@@ -144,7 +144,7 @@ TEST_P(Protocol, LoadedWeightsAreANewVersionAndGiveTheSameBitsAgain) {
 }
 
 // The checker must neither find anything nor change a bit.
-TEST_P(Protocol, WithTheCheckOfConsistencyNothingIsFoundAndNoBitChanges) {
+TEST_P(Protocol, TheConsistencyCheckFindsNothingAndChangesNoBit) {
   ToyConfig config;
   config.tied = true;
   for (const bool asynchronous : {false, true}) {

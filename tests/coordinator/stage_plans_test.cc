@@ -217,7 +217,7 @@ TEST(StagePlans, OnADeviceThatHoldsAllAreThoseWithoutALimit) {
   }
 }
 
-TEST(StagePlans, OnADeviceAreCutAnewWhereARoundTakesMore) {
+TEST(StagePlans, OnADeviceAreCutAgainIfARoundTakesMore) {
   MeasuredPlans plans(on_device(1), kLayers, 0);
   plans.tell_of_device(kLittle);
   for (int round = 0; round < 3; ++round) plans.learn_a_round();

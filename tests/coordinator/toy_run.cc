@@ -110,8 +110,8 @@ ToyResult train(Store& store, Coordinator& coordinator, const ToyConfig& config)
   for (const auto& step : steps) result.norms.push_back(coordinator.wait_norm(0, *step).grad_norm);
   for (const WeightGroupRecord& group : store.catalogue().weight_groups()) {
     const float* master = group.dtype == DType::kFloat32
-                              ? reinterpret_cast<const float*>(
-                                    store.parameters(group.parameter_offset[coordinator.version(0) % group.num_copies]))
+                              ? reinterpret_cast<const float*>(store.parameters(
+                                    group.parameter_offset[group.copy_of(coordinator.pipeline_state(0).version())]))
                               : store.state(group.master_offset);
     result.masters.insert(result.masters.end(), master, master + config.num_elements);
   }

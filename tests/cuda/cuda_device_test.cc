@@ -278,7 +278,7 @@ TEST(CudaDevice, MemoryIsGivenBackWhileItIsComputedWith) {
 }
 
 // Otherwise its thread could not be joined.
-TEST(CudaDevice, ThatIsToldToStopLetsGoOfWhoWaitsForItsGpu) {
+TEST(CudaDevice, ThatMustStopReleasesThreadsThatWaitForItsGpu) {
   static std::atomic<int> num_calls;
   num_calls.store(0);
   FakeDriver driver;

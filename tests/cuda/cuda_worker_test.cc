@@ -46,12 +46,12 @@ class GpuWorker {
     const std::vector<float> eight(8, 2);
     place_input(*store, table, BlockKind::kActivation, 0, eight, 8192);
     place_input(*store, table, BlockKind::kArguments, 0, eight, 16384);
-    table.source(BlockKind::kActivation, 1) = {.worker = 0, .first_event = 0};
-    table.source(BlockKind::kGradient, 1) = {.worker = 0, .first_event = 2};
+    table.source(BlockKind::kActivation, 1) = {.worker = 0, .first_event = EventNumber(0)};
+    table.source(BlockKind::kGradient, 1) = {.worker = 0, .first_event = EventNumber(2)};
     RingWriter<Command> commands = store->command_writer(0);
     Command backward = backward_command();
-    backward.slot = 2;
-    backward.first_event = 4;
+    backward.slot = SlotInEpoch(2);
+    backward.first_event = EventNumber(4);
     for (const Command& command : {forward, fused_command(), backward}) EXPECT_TRUE(commands.try_push(command));
   }
 
@@ -77,7 +77,7 @@ class GpuWorker {
         (void)ring.wait({&has_ended, kNsPerMs});
       }
     }
-    store->epoch().publish(kEndEpoch.value());
+    store->epoch().publish(kEndEpoch);
     thread.join();
     if (error) std::rethrow_exception(error);
   }
@@ -213,7 +213,7 @@ TEST(CudaWorker, HasNothingOfItsComputeStreamWaitForADownload) {
   EXPECT_EQ(std::ranges::count(log[kDownloadOutputs], page), 3) << "a page of results for each task";
 }
 
-TEST(CudaWorker, TellsWithEachTaskWhatItHasOfItsMemory) {
+TEST(CudaWorker, ReportsItsMemoryWithEachTask) {
   const FakeDriver driver;
   GpuWorker worker(driver.table());
   worker.serve();
@@ -236,8 +236,8 @@ TEST(CudaWorker, CompletesATaskOnlyWhenItsOutputsAreInTheStore) {
   std::thread serving([&] { worker.serve(); });
   std::this_thread::sleep_for(std::chrono::milliseconds(100));  // long enough for a wrong publication
   EXPECT_FALSE(worker.store->completion_reader(0).wait({&kNeverStop, 0}) == WaitResult::kReached);
-  EXPECT_EQ(worker.store->worker_words(0).events.observe(), 0U);
-  EXPECT_GE(worker.store->worker_words(0).issued.observe(), 2U) << "others' GPUs may wait for them";
+  EXPECT_EQ(worker.store->worker_words(0).events.observe(), EventInEpoch(0));
+  EXPECT_GE(worker.store->worker_words(0).issued.observe(), EventInEpoch(2)) << "others' GPUs may wait for them";
   driver.let_go(kDownloadOutputs);
   serving.join();
 }
@@ -278,14 +278,15 @@ class DeadPeer : public testing::TestWithParam<GpuSignals> {
     Command forward = forward_command();
     forward.saved_boundaries = {};  // the boundary that it would save belongs to the peer
     GpuWorker worker(driver.table(), GetParam(), 200 * kNsPerMs, forward);
-    worker.table.source(BlockKind::kActivation, 1) = {.worker = 1, .first_event = 0};
+    worker.table.source(BlockKind::kActivation, 1) = {.worker = 1, .first_event = EventNumber(0)};
     CudaDevice peer(driver.table(), {.memory_bytes = 1 << 20, .signals = GetParam()}, [](const std::string&) {});
     const auto signals = peer.connect(*worker.store, 1);
     if (!is_done) driver.hold(10 + kDownloadOutputs);
     const std::vector<float> eight(8, 2);
     if (has_signalled) {
       place_input(*worker.store, worker.table, BlockKind::kActivation, 1, eight, 24576);
-      for (std::uint64_t event = 1; event <= 2; ++event) signals->signal(event, peer.stream(StreamKind::kDownload));
+      for (std::uint64_t event = 1; event <= 2; ++event)
+        signals->signal(EventInEpoch(event), peer.stream(StreamKind::kDownload));
     }
     if (is_done) peer.stream(StreamKind::kDownload).drain();
     peer.abandon();  // its process is gone, so nothing is freed
@@ -315,7 +316,7 @@ TEST_P(DeadPeer, ThatSignalledAndNeverWroteEndsTheWorkerWhichWaitsForItsGpu) {
   EXPECT_FALSE(deadline.passed());
 }
 
-TEST_P(DeadPeer, ThatHadWrittenAllIsMissedByNobody) { run(true, true); }
+TEST_P(DeadPeer, ThatHadWrittenAllIsNotMissed) { run(true, true); }
 
 INSTANTIATE_TEST_SUITE_P(Words, DeadPeer, testing::Values(GpuSignals::kWords));
 INSTANTIATE_TEST_SUITE_P(Events, DeadPeer, testing::Values(GpuSignals::kEvents));

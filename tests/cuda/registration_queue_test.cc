@@ -59,7 +59,7 @@ bool accepts_none(std::uint64_t, std::uint64_t) { return false; }
 
 using Attempts = Played::Attempts;
 
-TEST(RegistrationQueue, CutsWhatIsLongAndTakesTheMostUrgentFirst) {
+TEST(RegistrationQueue, CutsWhatIsLongAndTakesTheFirstNeededFirst) {
   Played played;
   played.queue.add(region_of(StorePart::kWeights, 100, 40));
   played.queue.add(region_of(StorePart::kActivations, 200, 17));

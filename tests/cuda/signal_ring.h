@@ -71,8 +71,8 @@ inline void pass_on(Store& store, Device& device, int worker, unsigned seed) {
   StreamSignal uploaded(device, 2), downloaded(device, 2);
   std::mt19937 random(seed);
   const auto read = [&](std::uint64_t n, std::byte* to) {
-    ASSERT_EQ(signals->wait(before, n, kRingLimits), WaitResult::kReached);
-    signals->enqueue_wait(before, n, upload);
+    ASSERT_EQ(signals->wait(before, EventInEpoch(n), kRingLimits), WaitResult::kReached);
+    signals->enqueue_wait(before, EventInEpoch(n), upload);
     upload.copy(to, cell(store, before, kPassed, n), 8);
   };
   for (std::uint64_t n = 1; n <= kNumEvents; ++n) {
@@ -93,7 +93,7 @@ inline void pass_on(Store& store, Device& device, int worker, unsigned seed) {
     uploaded.enqueue_wait(n, download);
     download.copy(cell(store, worker, kPassed, n), memory.data(), 8);
     download.copy(cell(store, worker, kRead, n), memory.data() + 8, 8);
-    signals->signal(n, download);
+    signals->signal(EventInEpoch(n), download);
     downloaded.publish(n, download);
   }
   upload.drain();

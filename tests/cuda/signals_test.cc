@@ -69,12 +69,12 @@ TEST_P(AnySignals, GiveNothingToWaitForBeforeTheSignalIsEnqueued) {
   const auto store = store_of(2);
   Machine machine = GetParam().make(1);
   const auto signals = machine.device->connect(*store, 0);
-  EXPECT_EQ(signals->wait(1, 1, kAtOnce), WaitResult::kTimedOut);
-  EXPECT_EQ(signals->wait(0, 1, kAtOnce), WaitResult::kTimedOut);
-  signals->signal(1, machine.device->stream(StreamKind::kDownload));
-  EXPECT_EQ(signals->wait(0, 1, kRingLimits), WaitResult::kReached);
+  EXPECT_EQ(signals->wait(1, EventInEpoch(1), kAtOnce), WaitResult::kTimedOut);
+  EXPECT_EQ(signals->wait(0, EventInEpoch(1), kAtOnce), WaitResult::kTimedOut);
+  signals->signal(EventInEpoch(1), machine.device->stream(StreamKind::kDownload));
+  EXPECT_EQ(signals->wait(0, EventInEpoch(1), kRingLimits), WaitResult::kReached);
   machine.device->stream(StreamKind::kDownload).drain();
-  EXPECT_EQ(store->worker_words(0).events.observe(), 1U) << "what it has done is proven";
+  EXPECT_EQ(store->worker_words(0).events.observe(), EventInEpoch(1)) << "what it has done is proven";
 }
 
 Machine make_gpu(GpuSignals signals, unsigned seed) {
@@ -96,20 +96,20 @@ INSTANTIATE_TEST_SUITE_P(Each, AnySignals,
 
 // Tests of single backends.
 
-TEST(EventSignals, RecordNoEventAnewThatAConsumerIsAboutToWaitFor) {
+TEST(EventSignals, RecordNoEventAgainThatAConsumerIsAboutToWaitFor) {
   const auto store = store_of(2);
   const FakeDriver driver;
   CudaDevice device(driver.table(), {.memory_bytes = 4 << 20, .signals = GpuSignals::kEvents},
                     [](const std::string&) {});
   const auto signals = device.connect(*store, 0);
   Stream& download = device.stream(StreamKind::kDownload);
-  for (std::uint64_t n = 1; n <= EventRing::kNumEvents; ++n) signals->signal(n, download);
+  for (std::uint64_t n = 1; n <= EventRing::kNumEvents; ++n) signals->signal(EventInEpoch(n), download);
   download.drain();
   std::atomic<std::uint64_t>& held = store->event_ring(1).held[0];
   held.store(1);
   std::atomic<bool> is_recorded{false};
   std::thread producer([&] {
-    signals->signal(EventRing::kNumEvents + 1, download);
+    signals->signal(EventInEpoch(EventRing::kNumEvents + 1), download);
     is_recorded.store(true);
   });
   std::this_thread::sleep_for(std::chrono::milliseconds(50));  // long enough for a wrong recording
@@ -117,7 +117,7 @@ TEST(EventSignals, RecordNoEventAnewThatAConsumerIsAboutToWaitFor) {
   held.store(0);
   producer.join();
   held.store(3);  // an event of another worker has no effect
-  signals->signal(EventRing::kNumEvents + 2, download);
+  signals->signal(EventInEpoch(EventRing::kNumEvents + 2), download);
   download.drain();
 }
 
@@ -127,10 +127,10 @@ TEST(EventSignals, WaitForNothingThatIsComplete) {
   CudaDevice device(driver.table(), {.memory_bytes = 4 << 20, .signals = GpuSignals::kEvents},
                     [](const std::string&) {});
   const auto signals = device.connect(*store, 0);
-  signals->signal(1, device.stream(StreamKind::kDownload));
+  signals->signal(EventInEpoch(1), device.stream(StreamKind::kDownload));
   device.stream(StreamKind::kDownload).drain();
   const int waits = driver.num_calls("cuStreamWaitEvent");
-  signals->enqueue_wait(0, 1, device.stream(StreamKind::kUploadActivations));
+  signals->enqueue_wait(0, EventInEpoch(1), device.stream(StreamKind::kUploadActivations));
   EXPECT_EQ(driver.num_calls("cuStreamWaitEvent"), waits);
 }
 
@@ -141,14 +141,14 @@ TEST(EventSignals, SayWhatToDoWhereAnotherWorkersEventCannotBeOpened) {
   const CudaDeviceOptions options{.memory_bytes = 4 << 20, .signals = GpuSignals::kEvents};
   CudaDevice maker(driver.table(), options, [](const std::string&) {});
   const auto made = maker.connect(*store, 0);
-  made->signal(1, maker.stream(StreamKind::kDownload));
+  made->signal(EventInEpoch(1), maker.stream(StreamKind::kDownload));
   maker.stream(StreamKind::kDownload).drain();
-  store->worker_words(0).events.publish(0);  // as if it were in progress
+  store->worker_words(0).events.publish(EventInEpoch(0));  // as if it were in progress
   CudaDevice device(driver.table(), options, [](const std::string&) {});
   const auto signals = device.connect(*store, 1);
   driver.fail("cuIpcOpenEventHandle", CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
   try {
-    signals->enqueue_wait(0, 1, device.stream(StreamKind::kUploadActivations));
+    signals->enqueue_wait(0, EventInEpoch(1), device.stream(StreamKind::kUploadActivations));
     FAIL() << "no exception";
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("--signals memops"), std::string::npos);

@@ -71,7 +71,7 @@ TEST(BulkSpeeds, WithATraceHaveTwoHostFunctionsForEachPieceMore) {
   EXPECT_EQ(twice - once, 4 * 6 * (1 + 3));
 }
 
-TEST(UrgentDelays, AreMeasuredBesideNoTrafficCutTrafficAndUncutTraffic) {
+TEST(UrgentDelays, AreMeasuredWithoutTrafficAndWithTrafficInPiecesAndWhole) {
   FakeDriver driver;
   const std::vector<UrgentDelay> delays = measure_urgent_delays(driver.table(), small_traffic());
   ASSERT_EQ(delays.size(), 3U);

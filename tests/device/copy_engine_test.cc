@@ -81,7 +81,7 @@ TEST_F(Link, DoesWhatIsMarkedWithoutCopiesAtOnce) {
 }
 
 // A computation may need to know that a copy is in progress and when it will end.
-TEST_F(Link, TellsOfACopyWhenItHasBegunIfAskedTo) {
+TEST_F(Link, ReportsTheBeginOfACopyIfAsked) {
   copy(kBulk, 100, 0);
   copy(kBulk, 50, 0, 500);
   engine_.enqueue_mark({.stream = kBulk, .value = 1, .is_early = true}, 0);

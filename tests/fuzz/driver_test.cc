@@ -63,7 +63,7 @@ INSTANTIATE_TEST_SUITE_P(
                       std::pair("huge", "allocation-size-too-big"), std::pair("many", "more than 1 GiB of memory")),
     [](const auto& info) { return std::string(info.param.first); });
 
-TEST(FuzzDriver, TellsWhetherAnInputWasTaken) {
+TEST(FuzzDriver, ReturnsWhetherAnInputWasTaken) {
   const TempDirectory directory;
   EXPECT_NE(run_broken(directory, "good").text.find("input: taken"), std::string::npos);
   EXPECT_NE(run_broken(directory, "other").text.find("input: refused"), std::string::npos);

@@ -163,6 +163,16 @@ TEST(Catalogue, KeepsFrozenParametersApartInOneWorkingCopyAndNothingElse) {
   EXPECT_EQ(catalogue.state_bytes(), 4096U * 4 * 4);
 }
 
+TEST(WeightGroupRecord, KeepsVersionsInItsCopiesByTurnsAndAFrozenGroupInItsOnly) {
+  const WeightGroupRecord alternating{.num_copies = 2};
+  EXPECT_EQ(alternating.version_in(Version(7)), Version(7));
+  EXPECT_EQ(alternating.copy_of(Version(7)), 1U);
+  EXPECT_EQ(alternating.copy_of(Version(8)), 0U);
+  const WeightGroupRecord frozen{.num_copies = 1, .is_trained = 0};
+  EXPECT_EQ(frozen.version_in(Version(7)), Version(0));
+  EXPECT_EQ(frozen.copy_of(Version(7)), 0U);
+}
+
 TEST(Catalogue, NumbersTheLayersOfAllPipelinesThrough) {
   const PipelineRequest first{.name = "teacher", .layers = model(DType::kBFloat16), .num_copies = 1};
   const PipelineRequest second{.name = "student", .layers = model(DType::kFloat32), .num_copies = 2, .with_sums = true};

@@ -60,15 +60,17 @@ TEST(CrashHandler, AnErrorIsRecordedWithItsExitCode) {
   try {
     throw Error(ExitCode::kBadInput, "model.safetensors is cut off");
   } catch (...) {
-    EXPECT_EQ(record_current_exception(board.entry(0)), ExitCode::kBadInput);
+    record_exception(board.entry(0), describe_current_exception());
   }
   try {
     throw std::runtime_error("a user's exception");
   } catch (...) {
-    EXPECT_EQ(record_current_exception(board.entry(1)), ExitCode::kUserError);
+    record_exception(board.entry(1), describe_current_exception());
   }
   EXPECT_EQ(board.entry(0).fault()->message, "model.safetensors is cut off");
   EXPECT_EQ(board.entry(0).fault()->code, 64);
+  EXPECT_EQ(board.entry(0).fault()->kind, FaultKind::kError);
+  EXPECT_EQ(board.entry(1).fault()->code, 1);
   EXPECT_EQ(board.entry(1).fault()->kind, FaultKind::kException);
 }
 

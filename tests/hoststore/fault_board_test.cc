@@ -110,7 +110,7 @@ TEST(FaultBoard, AFileOfAnotherFormatIsRefused) {
   EXPECT_THROW((void)FaultBoard::attach(UniqueFd(memfd_create("empty", MFD_CLOEXEC))), Error);
 }
 
-TEST(FaultBoard, NobodyCanShortenIt) {
+TEST(FaultBoard, CannotBeShortened) {
   const FaultBoard board = FaultBoard::create(1);
   EXPECT_NE(ftruncate(board.fd(), 0), 0);
 }

@@ -96,7 +96,7 @@ TEST(Segment, IsNotMadeInWhatIsNoDirectory) {
   expect_error(ExitCode::kUsage, {"--params-on " + file + "2", "No such file"}, [&] { create(file + "2"); });
 }
 
-TEST(Segment, IsNotMadeWhereNobodyMayWrite) {
+TEST(Segment, IsNotMadeInADirectoryThatIsNotWritable) {
   const TempDirectory directory;
   const int status = status_with({.type = "tmpfs", .directory = directory.path().string(), .flags = MS_RDONLY}, [&] {
     return refuses_for_lack_of_room([&] { (void)Segment::create_file(directory.path().string(), "the parameters"); },

@@ -108,19 +108,22 @@ TEST(SequenceWord, PrefersItsFactToItsStopSoThatWhatIsThereIsNotLost) {
   EXPECT_EQ(word.wait_at_least(2, {&stop, kNsPerSecond}), WaitResult::kStopped);
 }
 
-TEST(Epoch, OrdersAllNumbersOfALaterOneBehindThoseOfAnEarlierOne) {
-  const std::uint64_t largest = (std::uint64_t{1} << kEpochShift) - 1;
-  EXPECT_LT(in_epoch(Epoch(1), largest), in_epoch(Epoch(2), 0));
-  EXPECT_EQ(epoch_of(in_epoch(Epoch(65535), largest)), Epoch(65535));
-  EXPECT_EQ(number_of(in_epoch(Epoch(65535), largest)), largest);
-  EXPECT_EQ(in_epoch(Epoch(0), 12), 12U);
+TEST(NumberWord, IsASequenceWordThatCountsInATypeOfNumber) {
+  NumberWord<Version> word{};
+  EXPECT_EQ(word.observe(), Version(0));
+  std::thread waiter([&] { EXPECT_EQ(word.wait_at_least(Version(2), kLong), WaitResult::kReached); });
+  word.publish(Version(2));
+  waiter.join();
+  EXPECT_EQ(word.observe(), Version(2));
+  EXPECT_EQ(word.wait_at_least(Version(3), {&kNeverStop, 0}), WaitResult::kTimedOut);
 }
 
 TEST(SequenceWord, WakesAWaiterAcrossEpochsWhoseLowHalvesAreEqual) {
-  SequenceWord word{};
-  word.publish(in_epoch(Epoch(1), 5));
-  std::thread waiter([&] { EXPECT_EQ(word.wait_at_least(in_epoch(Epoch(2), 5), kLong), WaitResult::kReached); });
-  word.publish(in_epoch(Epoch(2), 5));  // the half that the futex compares does not change
+  NumberWord<EventInEpoch> word{};
+  word.publish(EventInEpoch(Epoch(1), EventNumber(5)));
+  std::thread waiter(
+      [&] { EXPECT_EQ(word.wait_at_least(EventInEpoch(Epoch(2), EventNumber(5)), kLong), WaitResult::kReached); });
+  word.publish(EventInEpoch(Epoch(2), EventNumber(5)));  // the half that the futex compares does not change
   waiter.join();
 }
 

@@ -85,20 +85,20 @@ TEST(Store, IsTheSameInTheProcessThatAttachesToIt) {
   EXPECT_EQ(view->num_workers(), 3);
   EXPECT_EQ(view->header().run_id, store->header().run_id);
   EXPECT_EQ(view->catalogue().to_bytes(), store->catalogue().to_bytes());
-  store->published(GroupId(1)).publish(5);
-  EXPECT_EQ(view->published(GroupId(1)).observe(), 5U);
-  EXPECT_EQ(view->published(GroupId(0)).observe(), 0U);
-  view->worker_words(2).events.publish(9);
-  EXPECT_EQ(store->worker_words(2).events.observe(), 9U);
+  store->published(GroupId(1)).publish(Version(5));
+  EXPECT_EQ(view->published(GroupId(1)).observe(), Version(5));
+  EXPECT_EQ(view->published(GroupId(0)).observe(), Version(0));
+  view->worker_words(2).events.publish(EventInEpoch(9));
+  EXPECT_EQ(store->worker_words(2).events.observe(), EventInEpoch(9));
   *store->parameters(0) = std::byte{3};
   EXPECT_EQ(*std::as_const(*view).parameters(0), std::byte{3});
   *view->gradients(600) = std::byte{4};
   EXPECT_EQ(*store->gradients(600), std::byte{4});
-  ASSERT_TRUE(store->command_writer(1).try_push({.slot = 12}));
+  ASSERT_TRUE(store->command_writer(1).try_push({.slot = SlotInEpoch(12)}));
   Command command;
   EXPECT_FALSE(view->command_reader(0).try_pop(command));
   ASSERT_TRUE(view->command_reader(1).try_pop(command));
-  EXPECT_EQ(command.slot, 12U);
+  EXPECT_EQ(command.slot, SlotInEpoch(12));
   view->arena(1).grow(1);
   *view->arena(1).data(5, 1) = std::byte{6};
   EXPECT_EQ(*store->block_data({.arena = 1, .offset = 5, .bytes = 1}), std::byte{6});
@@ -190,7 +190,7 @@ dev_t device_of(int fd) {
   return fstat(fd, &info) == 0 ? info.st_dev : 0;
 }
 
-TEST(Store, KeepsWeightsGradientsAndStateOnDiskIfItIsToldToAndIsTheSameForWorkers) {
+TEST(Store, KeepsWeightsGradientsAndStateOnDiskIfAskedAndIsTheSameForWorkers) {
   const TempDirectory directory;
   StoreSettings settings = small_settings();
   settings.params_on = directory.path().string();
@@ -254,7 +254,7 @@ void expect_lie_is_refused(const char* what, void (*spoil)(ControlHeader&)) {
   munmap(page, 4096);
 }
 
-TEST(Store, IsNotAttachedToWhereItsHeaderLies) {
+TEST(Store, IsNotAttachedToIfItsHeaderIsWrong) {
   expect_lie_is_refused("magic", [](ControlHeader& header) { header.magic ^= 1; });
   expect_lie_is_refused("version", [](ControlHeader& header) { ++header.version; });
   expect_lie_is_refused("bytes", [](ControlHeader& header) { header.bytes += 4096; });

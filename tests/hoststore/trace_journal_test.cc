@@ -117,7 +117,7 @@ TEST_F(TraceJournalTest, EndsWhereTheDiskIsFullAndTheWriterGoesOn) {
   EXPECT_NE(said.find("the run goes on"), std::string::npos) << said;
 }
 
-TEST_F(TraceJournalTest, PiecesOfACopyAreOneRecordUnlessSomethingLiesBetweenThem) {
+TEST_F(TraceJournalTest, PiecesOfACopyAreOneRecordUnlessSomethingComesBetweenThem) {
   {
     TraceTrack track(&journal_, 1, 4);
     const auto part = [](std::int64_t slot, std::int64_t begin_ns) {

@@ -76,7 +76,7 @@ TEST_F(GpuListTest, NonsenseIsAUsageErrorThatSaysWhatIsAllowed) {
   EXPECT_THAT(refusal(long_list, ExitCode::kUsage), HasSubstr("65 workers; allowed: at most 64"));
 }
 
-TEST_F(GpuListTest, MissingGpusAreToldWithThoseThatThereAre) {
+TEST_F(GpuListTest, MissingGpusAreReportedWithThoseThatExist) {
   const std::string too_many = refusal("8", ExitCode::kNoResource);
   EXPECT_THAT(too_many, HasSubstr("--gpus 8: only 4 can be used; visible are 4: 0 NVIDIA Fake 4090 GPU-a0-0000, 1 "));
   EXPECT_THAT(too_many, HasSubstr("ask for at most 4"));

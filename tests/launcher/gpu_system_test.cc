@@ -35,7 +35,7 @@ class GpuSystemTest : public testing::Test {
   GpuSystemTest() { fake_driver() = {}; }
 };
 
-TEST_F(GpuSystemTest, TellsOfEachCardWhatTheDriverAndTheKernelTell) {
+TEST_F(GpuSystemTest, ReportsEachCardAsTheDriverAndTheKernelDo) {
   fake_driver().cards = equal_cards(2);
   const FakeRoot root;
   root.put_node("0000:11:00.0", "1");
@@ -65,7 +65,7 @@ TEST_F(GpuSystemTest, AMachineWithoutNumaSaysMinusOne) {
   EXPECT_EQ(numa_node_of("", root.path()), -1);
 }
 
-TEST_F(GpuSystemTest, TheLinkOfACardIsWhatTheKernelTells) {
+TEST_F(GpuSystemTest, TheLinkOfACardIsTheOneThatTheKernelReports) {
   const FakeRoot root;
   EXPECT_EQ(card_link_of("0000:10:00.0", root.path()), PcieLink{});
   root.put("0000:10:00.0", "max_link_width", "16");

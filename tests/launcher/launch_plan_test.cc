@@ -26,7 +26,7 @@ std::size_t num_workers_on(int usable_cores) {
   return make_launch_plan(options, machine, "").processes.size() - 1;
 }
 
-TEST(LaunchPlan, TheDefaultIsAWorkerACoreAsFarAsTheStoreHasRoom) {
+TEST(LaunchPlan, TheDefaultIsAWorkerPerCoreUpToTheRoomInTheStore) {
   EXPECT_EQ(num_workers_on(3), 3U);
   EXPECT_EQ(num_workers_on(192), static_cast<std::size_t>(kMaxWorkers));
 }
@@ -104,7 +104,7 @@ TEST_F(GpuPlanTest, StreamsGetQueuesOfTheirOwnUnlessThePersonHasDecided) {
   EXPECT_EQ(value(plan({"--gpus", "1"}), 1, "CUDA_DEVICE_MAX_CONNECTIONS"), "unset");
 }
 
-TEST_F(GpuPlanTest, WorkersAreBoundToTheCoresBesideTheirCards) {
+TEST_F(GpuPlanTest, WorkersAreBoundToTheCoresNearTheirCards) {
   const LaunchPlan all = plan({"--gpus", "0,1,2,0"});
   EXPECT_EQ(all.processes[0].cpus, CpuList{}) << "the coordinator is not bound";
   EXPECT_EQ(all.processes[1].cpus, CpuList{4});

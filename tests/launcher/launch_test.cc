@@ -50,6 +50,24 @@ TEST(Launch, WhatAWorkerWroteJustBeforeItWasKilledIsThere) {
   EXPECT_NE(run.out().find("last words 199\ntorn\n"), std::string::npos);
 }
 
+TEST(Launch, PrintsTheStatesOfTheRunAndItsProcessesIfAsked) {
+  LaunchedRun run({"-n", "2", "TOY", "crash_silently"}, {{"RP_LOG_STATES", "1"}});
+  EXPECT_EQ(run.wait_for_end(), 7);
+  for (const char* change : {
+           "process 0: starting -> attached (the coordinator has made the host store)",
+           "process 1: starting -> attaching (the worker was sent the host store)",
+           "process 1: attaching -> attached (the worker reported that its start succeeded)",
+           "process 1: attached -> ended (reaped)",
+           "run: running -> worker lost (a worker failed)",
+           "process 2: killed -> ended on purpose (reaped)",
+           "process 0: attached -> killed (the run ends)",
+           "process 0: killed -> ended on purpose (reaped)",
+           "run: killing -> done (all ended, or one cannot be killed)",
+       }) {
+    EXPECT_EQ(count_of(run.err(), cat("roundpipe: ", change, "\n")), 1) << change << "\n" << run.err();
+  }
+}
+
 TEST(Launch, TaggedLinesNameTheirProcess) {
   LaunchedRun run({"--tag-output", "-n", "2", "TOY", "exit", "0"});
   EXPECT_EQ(run.wait_for_end(), 0);

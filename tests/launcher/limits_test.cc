@@ -83,7 +83,7 @@ TEST(Limits, KernelsThatRefuseToRegisterMuchAtOnceAreNamed) {
   EXPECT_FALSE(line_of(limits, "kernel").is_problem);
 }
 
-TEST(Limits, MovableMemoryIsAProblemWhereItIsMostOfAll) {
+TEST(Limits, MovableMemoryIsAProblemIfItIsMostOfTheMemory) {
   MachineLimits limits = good_machine();
   EXPECT_EQ(line_of(limits, "movable_memory").value, "none");
   limits.movable_bytes = 16 * kGib;

@@ -92,7 +92,7 @@ TEST(ProcessOutput, TheNewestOfWhatWasHeldIsPassedOnWhenTheProcessFails) {
   EXPECT_TRUE(text.starts_with(long_line(text[0])));
 }
 
-TEST(OutputSink, FillsUpAndThenMakesProcessesWaitUntilItIsToldToDrop) {
+TEST(OutputSink, FillsUpAndThenMakesProcessesWaitUntilItMayDropOutput) {
   OutputSink sink(-1);
   while (!sink.is_full()) sink.add(long_line('x'));
   const std::size_t queued = sink.queued_bytes();
@@ -107,7 +107,7 @@ TEST(OutputSink, FillsUpAndThenMakesProcessesWaitUntilItIsToldToDrop) {
   EXPECT_EQ(sink.dropped_bytes(), 10000U + queued);
 }
 
-TEST(OutputSink, WhenNobodyReadsAnyMoreOutputIsDropped) {
+TEST(OutputSink, WhenItsReaderIsGoneOutputIsDropped) {
   signal(SIGPIPE, SIG_IGN);
   auto [read_end, write_end] = make_pipe();
   read_end.reset();

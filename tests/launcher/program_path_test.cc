@@ -10,7 +10,7 @@
 namespace rp {
 namespace {
 
-TEST(ProgramPath, ANameIsLookedUpBesideTheLauncherThenInPath) {
+TEST(ProgramPath, ANameIsLookedUpNextToTheLauncherThenInPath) {
   EXPECT_EQ(find_program("sh", "/bin", "/usr/bin"), "/bin/sh");
   EXPECT_EQ(find_program("sh", "/nowhere", "/nowhere:/usr/bin:/bin"), "/usr/bin/sh");
   EXPECT_EQ(find_program("/bin/sh", "/nowhere", ""), "/bin/sh");

@@ -59,7 +59,9 @@ class Toy {
     try {
       return role_.role == rp::Role::kWorker ? run_worker() : run_coordinator();
     } catch (...) {
-      return static_cast<int>(rp::record_current_exception(entry()));
+      const rp::ExceptionDescription exception = rp::describe_current_exception();
+      rp::record_exception(entry(), exception);
+      return static_cast<int>(exception.code);
     }
   }
 

@@ -47,7 +47,7 @@ TEST(CheckpointTensors, AMatchingCheckpointPassesWithTheLeftoversOfOldExporters)
   check(config, tensors);
 }
 
-TEST(CheckpointTensors, AHeadBesideATiedModelMustBeItsEmbedding) {
+TEST(CheckpointTensors, AHeadInTheFilesOfATiedModelMustBeItsEmbedding) {
   const ModelConfig config = tiny_config();
   const std::vector<std::pair<TensorDeclaration, std::string>> heads = {
       {{"lm_head.weight", DType::kBFloat16, {12, 8}}, "[12, 8]"},

@@ -113,7 +113,7 @@ TEST(ModelConfig, RotaryParametersInTwoSpellingsMustAgree) {
   expect_refusal(parts, [&] { read_with({{"rope_parameters", theta}, {"rope_scaling", rope}}); });
 }
 
-TEST(ModelConfig, TheOriginalLengthIsReadBesideTheRotaryParametersTooWhereBothAgree) {
+TEST(ModelConfig, TheOriginalLengthMayAlsoStandOutsideTheRotaryParametersIfBothAgree) {
   EXPECT_EQ(rope_with({{"rope_scaling", kLlama3}, {kOriginal, 16}}).original_positions, 16);
   EXPECT_EQ(rope_with({{"rope_scaling", llama3_of(32)}, {kOriginal, 32}}).original_positions, 32);
   expect_refusal({kOriginal, "16", "32", "remove"}, [&] {

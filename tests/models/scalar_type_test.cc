@@ -12,12 +12,14 @@ TEST(ScalarTypes, AreThoseOfLibTorchAndBack) {
     const auto dtype = static_cast<DType>(i);
     EXPECT_EQ(dtype_of(scalar_type_of(dtype)), dtype) << dtype_name(dtype);
     EXPECT_EQ(c10::elementSize(scalar_type_of(dtype)), dtype_bytes(dtype)) << dtype_name(dtype);
+    EXPECT_EQ(is_working_dtype(scalar_type_of(dtype)), is_working_dtype(dtype)) << dtype_name(dtype);
   }
   EXPECT_EQ(scalar_type_of(DType::kBFloat16), at::kBFloat16);
   EXPECT_EQ(scalar_type_of(DType::kInt16), at::kShort);
 }
 
 TEST(ScalarTypes, OneThatTheRuntimeDoesNotHaveIsRefused) {
+  EXPECT_FALSE(is_working_dtype(at::kComplexFloat));
   expect_error(ExitCode::kUsage, {"dtype ComplexFloat", "cannot travel"}, [] { (void)dtype_of(at::kComplexFloat); });
 }
 

@@ -30,7 +30,7 @@ class ScriptedDevice : public CpuTorchDevice {
   std::deque<TensorBytes> said;
 };
 
-TEST(LayerMeter, KeepsTheMostOfAllMicrobatches) {
+TEST(LayerMeter, KeepsTheMaximumOfAllMicrobatches) {
   ScriptedDevice device;
   LayerMeter meter(device);
   const Tensors ten = {at::zeros({10}, at::kByte), at::Tensor()}, four = {at::zeros({4}, at::kByte)};

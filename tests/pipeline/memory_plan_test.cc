@@ -85,7 +85,7 @@ TEST(WorkerMemoryUse, IsThatOfWorkersOnGpusTheLargestPurposeFirst) {
   EXPECT_EQ(workers[0].items[1].peak_bytes, 200U);
 }
 
-TEST(MemoryPlan, OfSeveralPipelinesTellsEachItsOwnAndTheSessionTheSum) {
+TEST(MemoryPlan, OfSeveralPipelinesGivesEachItsOwnAndTheSessionTheSum) {
   Session session(0, nullptr);
   Model frozen{layer<FrozenBlock>(), layer<FrozenBlock>()};
   frozen.set_dtype(at::kBFloat16);
@@ -113,7 +113,7 @@ TEST(MemoryPlan, OfSeveralPipelinesTellsEachItsOwnAndTheSessionTheSum) {
   EXPECT_NEAR(difference(all.measured_bytes(), all.bytes()), 0, 0.03);
 }
 
-TEST(ParamsOn, ADirectoryGivesTheSameBitsAndSaysWhatLiesThere) {
+TEST(ParamsOn, ADirectoryGivesTheSameBitsAndSaysWhatIsStoredThere) {
   const TempDirectory scratch;
   std::vector<double> losses[2];
   for (const bool in_files : {false, true}) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "pipeline/process_end.h"
 #include "roundpipe/roundpipe.h"
 #include "tests/common/expect_refusal.h"
 #include "tests/pipeline/tiny_run.h"
@@ -54,6 +55,22 @@ TEST(Session, AnExceptionInALossReachesTheCallWithStageAndMicrobatch) {
   }
   EXPECT_THAT(error_of([&] { pipeline.step({}); }), testing::HasSubstr("out of luck"));
   EXPECT_THAT(error_of([&] { pipeline.synchronize(); }), testing::HasSubstr("out of luck"));
+}
+
+TEST(Session, AnExceptionOfLibTorchIsDescribedWithoutItsBacktrace) {
+  try {
+    TORCH_CHECK(false, "the shapes differ");
+  } catch (...) {
+    const ExceptionDescription exception = describe_without_backtrace();
+    EXPECT_EQ(exception.text, "the shapes differ");
+    EXPECT_EQ(exception.code, ExitCode::kUserError);
+    EXPECT_FALSE(exception.is_error);
+  }
+  try {
+    throw Error(ExitCode::kNoResource, "no memory");
+  } catch (...) {
+    EXPECT_EQ(describe_without_backtrace().code, ExitCode::kNoResource) << "like all other exceptions";
+  }
 }
 
 struct Refusing : torch::nn::Module {

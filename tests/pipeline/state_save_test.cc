@@ -17,7 +17,7 @@ std::size_t num_entries(const std::filesystem::path& directory) {
   return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(directory), {}));
 }
 
-TEST(StateSave, BesideTrainingHasTheBytesOfOneStandingStill) {
+TEST(StateSave, DuringTrainingHasTheBytesOfOneWithoutTraining) {
   const auto rounds = tiny_rounds(8);
   for (const bool asynchronous : {false, true}) {
     for (const int rounds_per_step : {1, 2}) {

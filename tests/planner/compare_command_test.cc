@@ -61,7 +61,7 @@ TEST(CompareCommand, HasAColumnOfMemoryWhereLayersSayWhatTheyNeed) {
   EXPECT_EQ(json::parse(comparison_json(schedules))["schedules"][0]["peak_memory_mib"].size(), 8U);
 }
 
-TEST(CompareCommand, DrawsTheMemoryOfTheGpuThatNeedsMost) {
+TEST(CompareCommand, DrawsTheMemoryOfTheGpuWithTheHighestPeak) {
   const json input = golden_json(golden_models().front());
   const WorkloadFile file = read_json(
       with_memory(input, {{"weights_mib", 1024}, {"upload_mib", 300}, {"activation_mib", 64}, {"saved_mib", 512}}));

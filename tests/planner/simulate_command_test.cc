@@ -68,7 +68,7 @@ TEST(SimulateCommand, StagesThatArePlannedAreNoWorseThanThePublishedOnes) {
   EXPECT_LE(simulated(input, BoundSchedule::kLoopedBfs).synchronous.step_ms, golden.looped_bfs + kFourDecimals);
 }
 
-TEST(SimulateCommand, ForeverTellsOfWhatItFinds) {
+TEST(SimulateCommand, ForeverReportsWhatItFinds) {
   std::string told;
   const SimulationResult result = simulate_file(
       read_json(workload_json(golden_workload(6, {1, 2}, {1, 1}, 0.5))), std::nullopt, Effort::kForever,

@@ -64,7 +64,7 @@ Trace read(const json& trace, const TraceWindow& window = {}) {
   return read_trace(directory.write("trace.json", trace.dump()), window);
 }
 
-TEST(TimelineCommand, TellsHowLongWorkersComputeAndWait) {
+TEST(TimelineCommand, ReportsHowLongWorkersComputeAndWait) {
   const Trace trace = read(small_trace());
   EXPECT_NEAR(trace.length_ms, 100, 1e-6);
   const std::vector<WorkerTime> times = worker_times(trace);

@@ -131,7 +131,7 @@ TEST(TimelinePage, OfManyTasksStaysSmall) {
   (void)read_page(html);
 }
 
-TEST(TimelinePage, MemoryIsAStripWithItsPeakBesideIt) {
+TEST(TimelinePage, MemoryIsAStripWithItsPeakNextToIt) {
   TimelinePage page = page_of({.name = "GPU 0", .compute = {span(0, 100)}}, 100);
   const std::size_t without = timeline_html(page).size();
   page.sections[0].strips = {
@@ -174,7 +174,7 @@ TEST(TimelinePage, AStripOfManyPointsKeepsItsPeaks) {
   EXPECT_EQ(before[0].amount, 7) << "what was there before the window still is";
 }
 
-TEST(TimelinePage, StepsAreToldApart) {
+TEST(TimelinePage, StepsAreDistinguished) {
   TimelineRow row{.name = "GPU 0", .compute = {span(0, 40), span(40, 50), span(50, 100)}};
   row.compute[0].step = row.compute[1].step = 6;
   row.compute[2].step = 7;

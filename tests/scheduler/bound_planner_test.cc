@@ -66,7 +66,7 @@ double least_longest(const Workload& workload, int first, int num_stages) {
 
 // With one microbatch, a step of GPipe takes the same time with any cut, so the first cut is kept,
 // which is the evenest one.
-TEST(BoundPlanner, BeginsWithTheMostEvenStages) {
+TEST(BoundPlanner, BeginsWithStagesWhoseLongestIsShortest) {
   std::mt19937 random(5);
   for (int i = 0; i < 100; ++i) {
     Workload workload = random_workload(random, 3 + static_cast<int>(random() % 9));

@@ -207,7 +207,7 @@ TEST(RunSimulator, StagesOfOneLayerAreTheSameByStageAndByLayer) {
   EXPECT_EQ(results[0].peak_activation_bytes, results[1].peak_activation_bytes);
 }
 
-TEST(RunSimulator, TellsWhatAGpuWaitedFor) {
+TEST(RunSimulator, ReportsWhatAGpuWaitedFor) {
   RunWork work = small_run();
   const std::vector<StageWork> stages = stage_works(work.workload, small_plan());
   const double alone = simulate_run(work, stages, {.warm_up = 4, .steps = 4}).step_ms;

@@ -246,7 +246,7 @@ class OutcomesTest(unittest.TestCase):
         row = gpu_check.result_of(outcome)
         self.assertEqual(row, "missed: rounds: no time; events: train ended with 1")
 
-    def test_a_trace_that_cannot_be_read_leaves_the_figure_beside_it(self):
+    def test_a_trace_that_cannot_be_read_leaves_the_other_figure(self):
         self.assertEqual(speed_checks.time_split(Path("/nowhere")).why[:17], "FileNotFoundError")
         self.assertTrue(speed_checks.time_split(Path("/nowhere")).has_failed)
 
@@ -450,7 +450,7 @@ class LifetimeTest(unittest.TestCase):
         ends = lifetime_checks.outcomes_of(life, 1100, "tiny")[3]
         self.assertEqual((ends.figure, ends.is_met), ("processes gone after 2.0 s, memory free again not in time", False))
 
-    def test_the_warm_up_is_told_beside_a_run_without_one(self):
+    def test_the_warm_up_is_compared_with_a_run_without_one(self):
         def life(said: str, code: int = 0, first_step_s: float | None = 4.0):
             return lifetime_checks.Lifetime(runs.Run(Result(code, "", said, 9.0), Path("/nowhere")), first_step_s, 300, 2.0, 2.0)
         told = life("step 1/3  loss 1\nwarm-up: 1.26 s, before step 1, for each kind of layer once\n")
@@ -492,7 +492,7 @@ class BenchTest(unittest.TestCase):
         self.assertAlmostEqual(self.bench.seconds(self.bench.all_but(20, 5)), 40, delta=2)
         self.assertEqual(self.bench.seconds(self.bench.all_but(55, 10)), 25)
 
-    def test_nothing_is_started_once_the_part_was_told_to_end(self):
+    def test_nothing_is_started_once_the_part_must_end(self):
         process = self.bench.start(["sleep", "72.5"])
         self.bench.kill_all()
         self.assertEqual(process.returncode, -9)

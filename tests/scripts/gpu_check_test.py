@@ -95,7 +95,7 @@ class WithoutGpuTest(unittest.TestCase):
                 self.assertFalse(self.table.exists(), "a row without a GPU")
 
     @unittest.skipIf(shutil.which("nvidia-smi"), "this machine has a driver")
-    def test_a_machine_without_a_driver_is_told_to_have_one(self):
+    def test_a_machine_without_a_driver_is_reported(self):
         process = self.run_script("bits", CUDA_VISIBLE_DEVICES="0")
         self.assertEqual(process.returncode, 69, process.stderr)
         self.assertRegex(process.stderr, "no CUDA device: .*nvidia-smi is not there; install the driver")
@@ -128,7 +128,7 @@ class WithoutGpuTest(unittest.TestCase):
         self.assertRegex(process.stderr, r"gpu-check\.sh: built with torch 1\.0\.0\+cu130, but torch here is .+: programs may not start")
         self.assertEqual((self.directory / "path").read_text(), f"{scratch}/site:/mine\n")
 
-    def test_parts_take_at_most_8_minutes_and_the_telling_ones_20_together(self):
+    def test_parts_take_at_most_8_minutes_and_the_first_ones_20_together(self):
         self.assertLessEqual(max(part.seconds for part in PARTS.values()), 480)
         telling = sum(part.seconds for part in PARTS.values() if part.is_telling)
         self.assertTrue(1000 <= telling <= 1200, telling)
@@ -378,7 +378,7 @@ class OnTheCpuTest(unittest.TestCase):
         sums = re.findall(r"[0-9a-f]{12}", next(iter(rows.values())).figure.split(";")[0])
         self.assertEqual((len(sums), len(set(sums))), (3, 1))
 
-    def test_the_suite_as_far_as_its_time_goes(self):
+    def test_the_suite_ends_when_its_time_is_used_up(self):
         system, modes = self.rows("suite", 75).values()
         self.assertRegex(system.figure, r"^[1-9]\d* of \d+ passed, \d+ not reached in time$")
         self.assertIn(system.result, ("met", "missed: none failed, but time was over"))

@@ -175,7 +175,7 @@ class Endings(unittest.TestCase):
                 return
         self.fail(f"another worker waited in vain in only {num_in_vain} runs")
 
-    def test_output_that_nobody_reads_does_not_hold_up_the_end(self):
+    def test_output_that_is_not_read_does_not_hold_up_the_end(self):
         for number, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
             read_end, write_end = os.pipe()
             process = subprocess.Popen([BIN / "rp-launch", "--workers", "1", "--tag-output", "yes"], stdout=write_end, stderr=subprocess.PIPE, text=True)

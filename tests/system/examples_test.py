@@ -134,7 +134,7 @@ exec {real} "${{words[@]}}"
         self.assertTrue((output / "final" / "model.safetensors").is_file())
         self.assertIn("the run in output has ended", self.end(self.start_small(), 0))
 
-    def test_a_job_that_is_told_of_its_end_is_queued_again(self):
+    def test_a_job_that_is_warned_of_its_end_is_queued_again(self):
         self.stand_in("rp-launch", "trap 'exit 75' USR1\necho ready\nwhile :; do sleep 0.05; done\n")
         self.stand_in("scontrol", 'echo "$@"\n')
         process = self.start(self.directory)

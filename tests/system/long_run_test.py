@@ -14,7 +14,7 @@ STEPS = 3000
 
 
 def usage_of_children(pid: int) -> tuple[int, int]:
-    """Returns the resident bytes and the number of descriptors of a process and all its descendants."""
+    """Returns the resident bytes and the number of descriptors of a process and its children."""
     resident = descriptors = 0
     for process in [pid, *map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]:
         resident += int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")

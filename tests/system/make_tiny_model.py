@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Creates the input of the tests of whole programs: a tiny random Llama (tied embedding, grouped queries) with a
-tokenizer, and a small token file of text. Every call creates the same bytes. Usage: make_tiny_model.py DIR"""
+"""Creates the input for the tests of whole programs: a tiny random Llama (tied embedding, grouped queries) in bf16 and
+in fp32, each with a tokenizer, and two small token files of text. Every call creates the same bytes.
+Usage: make_tiny_model.py DIR"""
 
 import random
 import sys
@@ -13,7 +14,7 @@ import tiny_tokenizer  # noqa: E402
 from token_file import TokenFileWriter  # noqa: E402
 
 VOCABULARY = 300
-PADDING = 97  # a token that occurs in texts: its embedding is not trained
+PADDING = 97  # a token that occurs in the texts, but whose embedding is not trained
 WORDS = "the of a bogon emits quantum bogosity when hacker program machine fails and users know it".split()
 
 
@@ -34,7 +35,7 @@ def make_model(directory: Path, dtype_name: str) -> None:
 
 
 def make_data(path: Path, vocabulary: int) -> None:
-    """Writes documents of different lengths, in the ids of the tiny tokenizer (one id per character)."""
+    """Writes documents of different lengths as ids of the tiny tokenizer (one id per character)."""
     from tokenizers import pre_tokenizers
 
     ids = {character: i for i, character in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}

@@ -57,7 +57,7 @@ class PackingTest(LaunchedTest):
             runs.append(bits(output))
         self.assertEqual(runs, [runs[0]] * 4)
 
-    def test_numbers_tell_trained_real_and_padded_tokens_apart(self):
+    def test_numbers_distinguish_trained_real_and_padded_tokens(self):
         output = self.directory / "counts"
         self.run_train(settings(output, data=self.data, batch_size=NUM_PACKED, sequence_length=LENGTH, max_steps=1))
         step = metrics(output)[0]

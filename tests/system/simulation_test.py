@@ -27,7 +27,7 @@ class SimulationTest(launched.LaunchedTest):
     def run_modelled(self, train: list[str], device: str, expect: int = 0):
         return self.run_train(train, ("--device", device, "--workers", "2"), expect)
 
-    def test_a_preset_of_half_a_terabyte_runs_and_tells_what_it_measured(self):
+    def test_a_preset_of_half_a_terabyte_runs_and_prints_what_it_measured(self):
         # 96 layers (embedding, 94 decoder layers, head) with 450 GiB of frozen weights.
         device = self.workload(95, time_scale=0.05)
         process = self.run_modelled(preset("qwen3-235b", lora_rank=32, lora_experts=True), device)

@@ -38,7 +38,7 @@ class StepTimesTest(launched.LaunchedTest):
         out = self.run_train(launched.settings(self.directory / "fp32", dtype="fp32"), ("--workers", "1", "--gpu-profile", "rtx4090")).stdout
         self.assertIn("\n  not predicted for rtx4090: profiles are of products of 16-bit numbers", out)
 
-    def test_a_profile_that_is_none_is_told_before_the_run(self):
+    def test_a_file_that_is_no_profile_is_refused_before_the_run(self):
         self.refused(2, "there is no profile 'rtx490' of a GPU (did you mean rtx4090?)", launch=("--workers", "2", "--gpu-profile", "rtx490"))
         wrong = self.directory / "wrong.json"
         wrong.write_text("{}")

@@ -278,7 +278,7 @@ class BadInputTest(LaunchedTest):
         (model / "tokenizer.json").write_bytes((model / "tokenizer.json").read_bytes() + b" ")
         self.refused(64, "data.tokens: was made with another tokenizer than that of", model=model, data=data)
 
-    def test_both_model_and_data_are_told_at_once(self):
+    def test_problems_of_model_and_data_are_reported_together(self):
         self.refused(64, "2 problems", "no_model", "no.tokens", model=self.directory / "no_model", data=self.directory / "no.tokens")
 
     def test_output_that_is_not_ours(self):

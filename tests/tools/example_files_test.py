@@ -43,7 +43,7 @@ class ExampleFilesTest(unittest.TestCase):
         self.assertEqual([place for place, _ in self.read("a.json", ARRAY)], [f"{self.directory}/a.json: entry {n}" for n in (1, 2)])
         self.assertEqual(self.read("a.txt.gz", gzip.compress(b"x\ny")), [(f"{self.directory}/a.txt.gz", {"text": "x\ny"})])
 
-    def test_a_misnamed_file_is_told_its_name(self):
+    def test_a_misnamed_file_is_refused_with_its_right_name(self):
         self.refused("a.json", b'{"text": "a"}\n{"text": "b"}', "not valid JSON", "Name it .jsonl then")
         self.refused("a.json", b'{"text": "a"}', "one object a line is named .jsonl")
         self.refused("a.jsonl", b'[\n {"text": "a"}\n]', "line 1: is not valid JSON", "Name it .json then")

@@ -95,7 +95,7 @@ class ExampleFormatsTest(unittest.TestCase):
         self.refused({"prompt": "p", "completion": "c", "label": False}, "data of preferences")
         self.assertEqual(self.make({"prompt": "p", "completion": "c", "label": "positive"}), Completion("p", "c"))
 
-    def test_keys_that_are_not_used_are_told(self):
+    def test_keys_that_are_not_used_are_reported(self):
         self.assertEqual(make_example("f", {"text": "x", "id": 1, "url": ""}, None)[1], ["id", "url"])
         self.assertEqual(make_example("f", {"instruction": "i", "input": "", "output": "o", "history": []}, None)[1], [])
 

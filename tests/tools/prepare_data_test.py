@@ -161,7 +161,7 @@ class PrepareData(unittest.TestCase):
         shown = run_forked("prepare_data", "--tokenizer", self.tokenizer, "--input", self.path / "a.jsonl", "--show", "1")
         self.assertEqual((shown.returncode, shown.stdout.count("---"), "nothing written: 2 documents" in shown.stdout), (0, 2, True), shown)
 
-    def test_few_trained_tokens_give_a_warning_and_the_lengths_are_told(self):
+    def test_few_trained_tokens_give_a_warning_and_the_lengths_are_printed(self):
         rows = [{"prompt": "p" * 1000, "completion": "c"}] * 19 + [{"messages": [CHAT[0], CHAT[1] | {"weight": 0}]}]
         result, _ = self.run_tool("a.jsonl", "\n".join(map(json.dumps, rows)))
         self.assertEqual(result.returncode, 0, result.stderr)
@@ -190,7 +190,7 @@ class PrepareData(unittest.TestCase):
                 self.assertIn(part, result.stderr)
         self.assertEqual(source.read_text(), "ab")
 
-    def test_a_reader_of_stdout_that_goes_away_and_a_full_disk_below_it_are_told_apart(self):
+    def test_a_reader_of_stdout_that_goes_away_and_a_full_disk_below_it_are_distinguished(self):
         words = [sys.executable, TOOLS / "prepare_data.py", "--tokenizer", self.tokenizer, "--input", self.path / "c.txt", "--show"]
         (self.path / "c.txt").write_text("ab")
         with open("/dev/full", "w") as full:

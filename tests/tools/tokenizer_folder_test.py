@@ -38,7 +38,7 @@ class TokenizerFolderTest(unittest.TestCase):
         for part in (str(folder), *parts):
             self.assertIn(part, str(raised.exception))
 
-    def test_a_name_of_the_hub_is_told_how_to_download_it(self):
+    def test_a_name_of_the_hub_is_refused_with_the_command_that_downloads_it(self):
         self.refused("meta-llama/Llama-3.2-1B", "hf download meta-llama/Llama-3.2-1B --local-dir Llama-3.2-1B")
         (self.directory / "runs").mkdir()
         with contextlib.chdir(self.directory):

@@ -32,13 +32,13 @@ TEST_F(ModelFolderTest, OneOfAModelIsFine) {
   EXPECT_EQ(why_no_model(folder({"config.json", "model.safetensors.index.json"})), std::nullopt);
 }
 
-TEST_F(ModelFolderTest, ANameOfTheHubIsToldHowToFetchIt) {
+TEST_F(ModelFolderTest, ANameOfTheHubIsRefusedWithTheCommandThatDownloadsIt) {
   EXPECT_THAT(why_no_model("meta-llama/Llama-3.2-1B"),
               Optional(HasSubstr("hf download meta-llama/Llama-3.2-1B --local-dir Llama-3.2-1B")));
   EXPECT_THAT(why_no_model("/no/such/folder"), Optional(std::string("/no/such/folder: there is no such folder")));
 }
 
-TEST_F(ModelFolderTest, WhatTrainWroteIsToldApart) {
+TEST_F(ModelFolderTest, OutputOfTrainIsRecognised) {
   EXPECT_THAT(why_no_model(folder({"state.json", "XXH128SUMS", "state.safetensors"})),
               Optional(HasSubstr("checkpoint of a run; to go on")));
   EXPECT_THAT(why_no_model(folder({"metrics.jsonl", "final/config.json"})), Optional(HasSubstr("whose model is in ")));
@@ -46,7 +46,7 @@ TEST_F(ModelFolderTest, WhatTrainWroteIsToldApart) {
               Optional(HasSubstr("give its base model as --model")));
 }
 
-TEST_F(ModelFolderTest, WeightsOfOtherFormatsAreToldHowToConvertThem) {
+TEST_F(ModelFolderTest, WeightsOfOtherFormatsAreRefusedWithTheWayToConvertThem) {
   EXPECT_THAT(why_no_model(folder({"config.json", "pytorch_model.bin"})), Optional(HasSubstr("save_pretrained(")));
   EXPECT_THAT(why_no_model(folder({"config.json", "model-Q4.gguf"})), Optional(HasSubstr("GGUF files are not read")));
 }

@@ -7,7 +7,7 @@ namespace {
 
 constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
 
-TEST(RunHeader, NamesTheWorkerOnTheProcessorThatTookMost) {
+TEST(RunHeader, NamesTheWorkerThatHasTheLargestProcessorTime) {
   EXPECT_EQ(worker_memory_text({}), "") << "no worker has completed a task";
   const WorkerMemoryUse small{.worker = 0, .peak_bytes = 2 * kGiB, .items = {{"weights", 2 * kGiB}}};
   const WorkerMemoryUse large{

@@ -60,11 +60,11 @@ TEST(RunState, PathsWhenToSaveAndWhatIsRecomputedMayChangeWithoutAWord) {
   EXPECT_TRUE(checked(s).empty());
 }
 
-TEST(RunState, AnotherNumberOfThreadsIsTold) {
+TEST(RunState, AnotherNumberOfThreadsIsReported) {
   EXPECT_THAT(checked(settings(), kData, 2), ElementsAre(HasSubstr("threads-per-worker is 2 from here on; it was 1")));
 }
 
-TEST(RunState, WhatMayDifferIsTold) {
+TEST(RunState, DifferencesThatAreAllowedAreReported) {
   TrainSettings s = settings();
   s.learning_rate = 5e-5;
   s.max_steps = 90;

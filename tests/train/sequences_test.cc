@@ -117,7 +117,7 @@ TEST_F(SequencesTest, SequencesBehindTheLastOneAreEmpty) {
   EXPECT_EQ(batch.num_tokens, 2);
 }
 
-TEST_F(SequencesTest, EachEpochPacksAllDocumentsAnewIntoAsManySequences) {
+TEST_F(SequencesTest, EachEpochPacksAllDocumentsAgainIntoAsManySequences) {
   std::vector<std::uint32_t> lengths;
   for (std::uint32_t i = 0; i < 60; ++i) lengths.push_back(2 + i % 9);
   const TokenFile file = chats(lengths);

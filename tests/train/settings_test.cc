@@ -101,7 +101,7 @@ TEST(Settings, EveryOptionReachesItsSetting) {
   EXPECT_EQ(*s.resume, "r");
 }
 
-TEST(Settings, AllProblemsAreToldTogether) {
+TEST(Settings, AllProblemsAreReportedTogether) {
   expect_usage({"4 problems:", "--max-steps must be a whole number from 0", "(got 'ten')",
                 "--dtype must be bf16 or fp16 or fp32", "did you mean fp32?", "--num-microbatches",
                 "unknown option --batchsize (did you mean --batch-size?)"},
@@ -129,7 +129,7 @@ TEST(Settings, AllProblemsAreToldTogether) {
                 "9"});
 }
 
-TEST(Settings, AnOptionOfTheLauncherIsToldWhereItBelongs) {
+TEST(Settings, AnOptionOfTheLauncherIsRefusedWithItsRightPlace) {
   expect_usage({"--workers is an option of rp-launch: rp-launch --workers ... train"}, command({"--workers", "2"}));
 }
 
@@ -323,7 +323,7 @@ TEST(ConfigFile, AProblemBetweenFileAndCommandLineIsOneOfUsage) {
                command({"--config", file.string()}));
 }
 
-TEST(Settings, TheHeaderTellsEveryOneOfThem) {
+TEST(Settings, TheHeaderDocumentsEveryOneOfThem) {
   const auto rows = setting_rows(parse_train_command(command()).settings);
   std::size_t num_settings = 0;
   for (const TrainOption& option : train_options()) {

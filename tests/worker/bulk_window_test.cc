@@ -141,7 +141,7 @@ TEST(BulkWindow, StaysWithinItsBounds) {
 }
 
 // This is the case on the processor, where the thread that enqueues a copy executes it.
-TEST(BulkWindow, LearnsNothingFromCopiesThatNobodyWaitedFor) {
+TEST(BulkWindow, LearnsNothingFromCopiesThatNoTaskWaitedFor) {
   Copies copies;
   copies.was_awaited = false;
   for (int i = 0; i < 100; ++i) copies.copy(200 * kMiB);

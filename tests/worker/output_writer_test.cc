@@ -22,8 +22,8 @@ class OutputWriterTest : public testing::Test {
   }
   void TearDown() override { device_.stream(StreamKind::kDownload).drain(); }
 
-  void wait_for_event(std::uint64_t value) {
-    ASSERT_EQ(store_->worker_words(0).events.wait_at_least(value, test::kLong), WaitResult::kReached);
+  void wait_for_event(EventInEpoch event) {
+    ASSERT_EQ(store_->worker_words(0).events.wait_at_least(event, test::kLong), WaitResult::kReached);
   }
   const BlockPlace& place(int boundary, int microbatch) {
     return table_.place(BlockKind::kActivation, boundary, microbatch);
@@ -40,11 +40,11 @@ class OutputWriterTest : public testing::Test {
 };
 
 TEST_F(OutputWriterTest, WritesABlockThatOthersFindByItsEvent) {
-  command_.slot = in_epoch(Epoch(0), 9);
-  command_.first_event = 20;
+  command_.slot = SlotInEpoch(Epoch(0), SlotNumber(9));
+  command_.first_event = EventNumber(20);
   writer_.write(command_, 1, output(1, {5, 6, 7}));
-  wait_for_event(22);
-  EXPECT_EQ(place(1, 1).slot, 9U);
+  wait_for_event(EventInEpoch(22));
+  EXPECT_EQ(place(1, 1).slot, SlotInEpoch(9));
   EXPECT_EQ(place(1, 1).arena, 0U);
   const std::byte* block = store_->block_data(place(1, 1));
   const BlockHead head = read_block_head(block, place(1, 1).bytes);
@@ -56,9 +56,9 @@ TEST_F(OutputWriterTest, WritesABlockThatOthersFindByItsEvent) {
 }
 
 TEST_F(OutputWriterTest, PublishesTheEventOfAMicrobatchWithoutOutput) {
-  command_.slot = in_epoch(Epoch(3), 9);
+  command_.slot = SlotInEpoch(Epoch(3), SlotNumber(9));
   writer_.write(command_, 0, {});
-  wait_for_event(in_epoch(Epoch(3), 1));
+  wait_for_event(EventInEpoch(Epoch(3), EventNumber(1)));
 }
 
 TEST_F(OutputWriterTest, HasRoomForTheOutputsOfTwoMicrobatchesUntilTheyAreCopied) {
@@ -86,7 +86,7 @@ TEST_F(OutputWriterTest, UsesAgainWhatTheCoordinatorFreed) {
   EXPECT_EQ(store_->arena(0).segment().bytes(), std::uint64_t{1} << 20);
 }
 
-TEST_F(OutputWriterTest, TakesNothingForFreeThatAnotherEpochFreed) {
+TEST_F(OutputWriterTest, IgnoresFreesOfAnotherEpoch) {
   writer_.write(command_, 0, output(1, {1}));
   const std::uint64_t offset = place(1, 0).offset;
   ASSERT_TRUE(store_->free_writer(0).try_push({.epoch = Epoch(7), .offset = offset}));

@@ -76,7 +76,7 @@ inline void place_input(Store& store, const RoundTable& table, BlockKind kind, i
   write_block_head(memory, layout);
   std::memcpy(memory + layout.tensors[0].offset, values.data(), values.size() * sizeof(float));
   for (int m = 0; m < table.num_microbatches(); ++m) {
-    table.place(kind, index, m) = {.slot = 0, .arena = kCoordinatorArena, .offset = offset, .bytes = layout.bytes};
+    table.place(kind, index, m) = {.slot = {}, .arena = kCoordinatorArena, .offset = offset, .bytes = layout.bytes};
     if (table.is_checked()) table.checksum(kind, index, m) = DataChecksum::of({memory, layout.bytes});
   }
 }
@@ -190,7 +190,7 @@ class ServedWorker {
   }
   // Ends the worker and rethrows what serve() threw.
   void finish() {
-    store->epoch().publish(kEndEpoch.value());
+    store->epoch().publish(kEndEpoch);
     join();
   }
   // Waits until serve() has ended by itself.
@@ -234,8 +234,8 @@ inline Command fused_command() {
   Command command;
   command.table_bytes = RoundTable::bytes(kTwoLayers);
   command.phase = Phase::kFused;
-  command.slot = 1;
-  command.first_event = 2;
+  command.slot = SlotInEpoch(1);
+  command.first_event = EventNumber(2);
   command.first_layer = 1;
   command.end_layer = 2;
   command.num_microbatches = 2;

@@ -27,15 +27,15 @@ TEST(Worker, DoesItsTasksAndSaysSo) {
   ServedWorker worker;
   worker.start();
   worker.push(test::forward_command());
-  worker.table.source(BlockKind::kActivation, 1) = {.worker = 0, .first_event = 0};
+  worker.table.source(BlockKind::kActivation, 1) = {.worker = 0, .first_event = EventNumber(0)};
   worker.push(test::fused_command());
   for (std::uint64_t slot = 0; slot < 2; ++slot) {
     const Completion completion = next_completion(*worker.store);
-    EXPECT_EQ(completion.slot, slot);
+    EXPECT_EQ(completion.slot, SlotInEpoch(slot));
     EXPECT_EQ(completion.outcome, TaskOutcome::kDone);
     EXPECT_LE(completion.start_ns, completion.end_ns);
   }
-  EXPECT_EQ(worker.store->worker_words(0).events.observe(), 4U);
+  EXPECT_EQ(worker.store->worker_words(0).events.observe(), EventInEpoch(4));
   EXPECT_EQ(worker.table.loss(1).num, 1U);
   EXPECT_EQ(worker.table.loss(1).values[0], 1.0);
   EXPECT_EQ(*worker.store->gradients(worker.store->catalogue().uses()[UseId(1)].gradient_offset), std::byte{1});
@@ -47,16 +47,16 @@ TEST(Worker, DoesItsTasksAndSaysSo) {
 
 TEST(Worker, RecomputesWhileTheGradientIsMissing) {
   ServedWorker worker;
-  worker.table.source(BlockKind::kGradient, 1) = {.worker = 1, .first_event = 6};
+  worker.table.source(BlockKind::kGradient, 1) = {.worker = 1, .first_event = EventNumber(6)};
   worker.start();
   worker.push(test::backward_command());
   ASSERT_EQ(worker.executor.recomputed.wait_at_least(1, kLong), WaitResult::kReached);
   EXPECT_EQ(worker.executor.recomputed_input, 1);
   test::place_input(*worker.store, worker.table, BlockKind::kGradient, 1, {8}, 32768);
-  worker.store->worker_words(1).events.publish(7);
+  worker.store->worker_words(1).events.publish(EventInEpoch(7));
   ASSERT_EQ(worker.executor.recomputed.wait_at_least(2, kLong), WaitResult::kReached)
       << "the first one has its gradient";
-  worker.store->worker_words(1).events.publish(8);
+  worker.store->worker_words(1).events.publish(EventInEpoch(8));
   EXPECT_EQ(next_completion(*worker.store).outcome, TaskOutcome::kDone);
   EXPECT_EQ(worker.executor.recomputed.observe(), 2U) << "once a microbatch";
   EXPECT_EQ(worker.executor.last_gradient, 8);
@@ -67,10 +67,10 @@ TEST(Worker, ClearsItsAccumulatorsWhileWeightsAreMissing) {
   ServedWorker worker;
   worker.start();
   Command command = test::fused_command();
-  command.version = 1;
+  command.version = Version(1);
   worker.push(command);
   EXPECT_EQ(worker.executor.cleared.wait_at_least(1, test::kLong), WaitResult::kReached);
-  worker.store->published(GroupId(1)).publish(1);
+  worker.store->published(GroupId(1)).publish(Version(1));
   EXPECT_EQ(next_completion(*worker.store).outcome, TaskOutcome::kDone);
   worker.finish();
 }
@@ -86,8 +86,8 @@ TEST(Worker, HasMemoryPreparedOnceAndClearsWhatIsNotZeroYet) {
     worker.push(command);
     EXPECT_EQ(next_completion(*worker.store).outcome, TaskOutcome::kDone);
     EXPECT_EQ(worker.executor.cleared.observe(), num_cleared) << "only the first task finds new memory";
-    command.slot += 1;
-    command.first_event += 2;
+    command.slot = SlotInEpoch(command.slot.value() + 1);
+    command.first_event = command.first_event + 2;
   }
   worker.finish();
   const WeightGroupRecord& group = worker.store->catalogue().weight_groups()[GroupId(1)];
@@ -123,20 +123,20 @@ void expect_names_what_was_missing(const Command& command, const std::vector<std
   expect_error(ExitCode::kHang, parts, [&] { worker.join(); });
 }
 
-TEST(Worker, SaysForWhichWeightsItWaitedInVain) {
+TEST(Worker, NamesTheWeightsThatNeverArrived) {
   Command command = test::forward_command();
-  command.version = 3;
+  command.version = Version(3);
   expect_names_what_was_missing(command,
                                 {"worker 0", "version 3 of weight group 0", "slot 0 (forward of layers 0-0, round 0)"});
 }
 
-TEST(Worker, SaysForWhoseOutputItWaitedInVain) {
+TEST(Worker, NamesTheWorkerWhoseOutputNeverArrived) {
   expect_names_what_was_missing(test::fused_command(),
                                 {"microbatch 0 of the outputs of layer 0 from worker 1", "fused of layers 1-1"},
-                                {.worker = 1, .first_event = 6});
+                                {.worker = 1, .first_event = EventNumber(6)});
 }
 
-TEST(Worker, SaysForWhichGradientItWaitedInVain) {
+TEST(Worker, NamesTheGradientBufferThatWasNeverReleased) {
   Command command = test::fused_command();
   command.released_before = 2;
   expect_names_what_was_missing(command, {"gradient buffer 1", "slot 1"});
@@ -155,14 +155,14 @@ Wait next_wait(const ServedWorker& worker, WorkerThread thread, WaitKind kind) {
   return {};
 }
 
-TEST(Worker, TellsTheBoardWhatEachThreadWaitsForAndForgetsItWhenItIsThere) {
+TEST(Worker, RecordsWhatEachThreadWaitsForOnTheBoardUntilItArrives) {
   ServedWorker worker;
   worker.start();
   EXPECT_TRUE(next_wait(worker, WorkerThread::kWeightUploader, WaitKind::kNextTask).is_idle());
   Command command = test::fused_command();
-  command.version = 3;
+  command.version = Version(3);
   command.released_before = 1;
-  worker.table.source(BlockKind::kActivation, 1) = {.worker = 1, .first_event = 6};
+  worker.table.source(BlockKind::kActivation, 1) = {.worker = 1, .first_event = EventNumber(6)};
   worker.push(command);
 
   const Wait weights = next_wait(worker, WorkerThread::kWeightUploader, WaitKind::kWeights);
@@ -175,9 +175,9 @@ TEST(Worker, TellsTheBoardWhatEachThreadWaitsForAndForgetsItWhenItIsThere) {
   EXPECT_EQ(worker.board.entry(1).task().slot, 1);
   EXPECT_EQ(worker.board.entry(1).task().num_microbatches, 2);
 
-  worker.store->published(GroupId(1)).publish(3);
+  worker.store->published(GroupId(1)).publish(Version(3));
   EXPECT_EQ(next_wait(worker, WorkerThread::kStageRunner, WaitKind::kOwnInputs).numbers[0], 0);
-  worker.store->worker_words(1).events.publish(8);
+  worker.store->worker_words(1).events.publish(EventInEpoch(8));
   EXPECT_EQ(next_wait(worker, WorkerThread::kGradientDownloader, WaitKind::kGradientReleased).numbers[0], 1);
   worker.store->gradient_released(UseId(1)).publish(1);
   EXPECT_EQ(next_completion(*worker.store).outcome, TaskOutcome::kDone);
@@ -193,7 +193,7 @@ TEST(Worker, TellsTheBoardWhatEachThreadWaitsForAndForgetsItWhenItIsThere) {
 TEST(Worker, LeavesTheWaitThatFailedOnTheBoard) {
   ServedWorker worker({.wait_timeout_ns = kShort});
   Command command = test::forward_command();
-  command.version = 3;
+  command.version = Version(3);
   worker.start();
   worker.push(command);
   EXPECT_THROW(worker.join(), Error);
@@ -246,7 +246,7 @@ TEST(Worker, ThatCannotWarmUpNeverAsksForCommands) {
 // A worker must end even while it waits for something.
 TEST(Worker, EndsWhateverItWaitsFor) {
   Command no_weights = test::forward_command();
-  no_weights.version = 1;
+  no_weights.version = Version(1);
   const Command no_input = test::fused_command();  // its source is set below
   Command no_free_gradient = test::fused_command();
   no_free_gradient.released_before = 1;
@@ -260,7 +260,7 @@ TEST(Worker, EndsWhateverItWaitsFor) {
   for (std::size_t i = 0; i < cases.size(); ++i) {
     SCOPED_TRACE(testing::Message() << "case " << i);
     ServedWorker worker({.wait_timeout_ns = 60 * kNsPerSecond});
-    if (i == 2 || i == 5) worker.table.source(BlockKind::kActivation, 1) = {.worker = 1, .first_event = 0};
+    if (i == 2 || i == 5) worker.table.source(BlockKind::kActivation, 1) = {.worker = 1, .first_event = EventNumber(0)};
     worker.start();
     for (const Command& command : cases[i]) worker.push(command);
     EXPECT_EQ(worker.store->worker_words(0).acknowledged.wait_at_least(1, kLong), WaitResult::kReached);

@@ -2,14 +2,14 @@
 // Estimates how fast a link is, and how long the host takes to refill it, from copies that had the
 // link to themselves.
 //
-// The host sees such a copy done after a refill plus the link's time for its bytes, whichever
-// thread does what. Plotted over the length this is a line: its slope is the link's time for a
-// byte, and its intercept is the refill. The estimate is the line with the least absolute
-// deviations. Some copies take longer because of other copies on the link or a host that was late.
-// As long as these are fewer than half of the short copies and fewer than half of the long ones,
-// they do not change the line.
+// The time until the host sees that such a copy is done is one refill plus the link's time for its
+// bytes, no matter which thread does which part. Plotted against the length of the copy, this time
+// is a line: its slope is the link's time for a byte, and its intercept is the refill. The estimate
+// is the line with the least absolute deviations. Some copies take longer because of other copies
+// on the link or a host that was late. As long as these are fewer than half of the short copies and
+// fewer than half of the long ones, they do not change the line.
 //
-// Pure arithmetic, without memory of its own.
+// Pure arithmetic: it allocates no memory.
 #pragma once
 
 #include <array>
@@ -23,10 +23,10 @@ namespace rp {
 class RefillEstimate {
  public:
   static constexpr std::size_t kNumSamples = 12;  // only the last ones count
-  static constexpr std::size_t kMinSamples = 4;   // fewer give no estimate
+  static constexpr std::size_t kMinSamples = 4;   // fewer samples give no estimate
 
-  // Adds a copy of this length. `ns` is the time from just before it was enqueued until it was seen
-  // done.
+  // Adds a copy of this length. `ns` is the time from just before the copy was enqueued until the
+  // host saw that it was done.
   void add(std::uint64_t bytes, std::int64_t ns);
   [[nodiscard]] std::uint64_t num_added() const { return num_added_; }
 

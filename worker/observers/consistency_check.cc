@@ -18,7 +18,7 @@ std::string stamp_text(const WeightStamp::Contents& stamp) {
   return cat("version ", stamp.version, stamp.is_complete ? "" : ", being written");
 }
 
-bool has_version(const WeightStamp::Contents& stamp, std::uint64_t version) {
+bool has_version(const WeightStamp::Contents& stamp, Version version) {
   return stamp.is_complete && stamp.version == version;
 }
 
@@ -81,26 +81,26 @@ ConsistencyCheck::ConsistencyCheck(Store& store, int worker, Device& device,
       input_piece_(kPieceBytes) {}
 
 std::string ConsistencyCheck::place_text(const Command& command) const {
-  return cat("worker ", worker_, ", slot ", number_of(command.slot), " of epoch ", epoch_of(command.slot), " (",
+  return cat("worker ", worker_, ", slot ", command.slot.number(), " of epoch ", command.slot.epoch(), " (",
              phase_name(command.phase), " of layers ", command.first_layer, "-", command.end_layer - 1, " of pipeline ",
              command.pipeline, ", round ", command.round, ", step ", command.step, ")");
 }
 
 void ConsistencyCheck::command_taken(const Command& command) {
-  const Epoch epoch = store_.current_epoch();
-  if (epoch != kEndEpoch && epoch_of(command.slot) != epoch) {
+  const Epoch epoch = store_.epoch().observe();
+  if (epoch != kEndEpoch && command.slot.epoch() != epoch) {
     throw violation_of(ProtocolRule::kEpoch, cat(place_text(command), ": a command came in epoch ", epoch));
   }
-  if (command.slot < next_slot_) {
+  if (last_slot_ && command.slot <= *last_slot_) {
     throw violation_of(ProtocolRule::kSlotOrder,
-                       cat(place_text(command), ": the command came after that of slot ", number_of(next_slot_ - 1)));
+                       cat(place_text(command), ": the command came after that of slot ", last_slot_->number()));
   }
-  next_slot_ = command.slot + 1;
+  last_slot_ = command.slot;
 }
 
-void ConsistencyCheck::weights_published(const Command& command, UseId use, std::uint64_t version) {
+void ConsistencyCheck::weights_published(const Command& command, UseId use, Version version) {
   const GroupId group = store_.catalogue().uses()[use].group;
-  const std::uint64_t copy = version % store_.catalogue().weight_groups()[group].num_copies;
+  const std::uint64_t copy = store_.catalogue().weight_groups()[group].copy_of(version);
   const WeightStamp::Contents stamp = store_.stamp(group, copy).observe();
   if (has_version(stamp, version)) return;
   throw violation_of(ProtocolRule::kPublishedWeights,
@@ -109,16 +109,15 @@ void ConsistencyCheck::weights_published(const Command& command, UseId use, std:
                          copy, " holds ", stamp_text(stamp)));
 }
 
-void ConsistencyCheck::weights_enqueued(const Command& command, UseId use, std::uint64_t version,
-                                        const std::byte* memory) {
+void ConsistencyCheck::weights_enqueued(const Command& command, UseId use, Version version, const std::byte* memory) {
   const std::uint64_t bytes = store_.catalogue().weight_groups()[store_.catalogue().uses()[use].group].bytes();
   read_back(device_.stream(StreamKind::kUploadParameters), weights_piece_, {}, {memory, bytes},
             [this, command, use, version](std::uint64_t found) { compare_weights(command, use, version, found); });
 }
 
-void ConsistencyCheck::compare_weights(const Command& command, UseId use, std::uint64_t version, std::uint64_t found) {
+void ConsistencyCheck::compare_weights(const Command& command, UseId use, Version version, std::uint64_t found) {
   const GroupId group = store_.catalogue().uses()[use].group;
-  const std::uint64_t copy = version % store_.catalogue().weight_groups()[group].num_copies;
+  const std::uint64_t copy = store_.catalogue().weight_groups()[group].copy_of(version);
   const WeightStamp::Contents stamp = store_.stamp(group, copy).observe();
   if (!has_version(stamp, version)) {
     throw violation_of(ProtocolRule::kWeightsStay,
@@ -149,13 +148,13 @@ void ConsistencyCheck::input_published(const Command& command, const TaskInput& 
     throw violation_of(ProtocolRule::kDataBeforeEvent, cat(input_text(command, input), ", was not written yet"));
   }
   if (place.arena != kCoordinatorArena) {
-    if (epoch_of(place.slot) != epoch_of(command.slot)) {
+    if (place.slot.epoch() != command.slot.epoch()) {
       throw violation_of(ProtocolRule::kEpoch,
-                         cat(input_text(command, input), ", was written in epoch ", epoch_of(place.slot)));
+                         cat(input_text(command, input), ", was written in epoch ", place.slot.epoch()));
     }
     if (place.slot >= command.slot) {
       throw violation_of(ProtocolRule::kWaitsPointBackwards,
-                         cat(input_text(command, input), ", was written by slot ", number_of(place.slot)));
+                         cat(input_text(command, input), ", was written by slot ", place.slot.number()));
     }
   }
   const std::uint64_t wanted = input.table->checksum(input.made_as.kind, input.made_as.index, input.microbatch);
@@ -167,7 +166,7 @@ void ConsistencyCheck::input_published(const Command& command, const TaskInput& 
   const std::uint64_t found = DataChecksum::of({store_.block_data(place), place.bytes});
   if (found == wanted) return;
   throw violation_of(ProtocolRule::kBlocksStay, cat(input_text(command, input), ", was written with checksum ", wanted,
-                                                    " by slot ", number_of(place.slot), " and has now ", found));
+                                                    " by slot ", place.slot.number(), " and has now ", found));
 }
 
 void ConsistencyCheck::input_enqueued(const Command& command, const TaskInput& input,

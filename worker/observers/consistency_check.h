@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -33,9 +34,9 @@ class ConsistencyCheck final : public WorkerObserver {
   void command_taken(const Command& command) override;
 
   // Verifies that the working copy has the version. Throws rp::Error if not.
-  void weights_published(const Command& command, UseId use, std::uint64_t version) override;
+  void weights_published(const Command& command, UseId use, Version version) override;
   // Verifies that `memory` gets the copy's bytes, and that the copy still has the version then.
-  void weights_enqueued(const Command& command, UseId use, std::uint64_t version, const std::byte* memory) override;
+  void weights_enqueued(const Command& command, UseId use, Version version, const std::byte* memory) override;
 
   // Verifies that an earlier slot made the block and that it has the checksum that its maker wrote.
   // Throws rp::Error if not.
@@ -52,7 +53,7 @@ class ConsistencyCheck final : public WorkerObserver {
 
   void read_back(Stream& stream, std::vector<std::byte>& piece, std::span<const std::byte> head,
                  std::span<const std::byte> memory, std::function<void(std::uint64_t)> judge);
-  void compare_weights(const Command& command, UseId use, std::uint64_t version, std::uint64_t found);
+  void compare_weights(const Command& command, UseId use, Version version, std::uint64_t found);
   [[nodiscard]] std::string place_text(const Command& command) const;
   [[nodiscard]] std::string input_text(const Command& command, const TaskInput& input) const;
 
@@ -60,7 +61,7 @@ class ConsistencyCheck final : public WorkerObserver {
   const int worker_;
   Device& device_;
   const std::function<void(std::exception_ptr)> fail_;
-  std::uint64_t next_slot_ = 0;           // used by the weight uploader: the lowest slot that may come
+  std::optional<SlotInEpoch> last_slot_;  // used by the weight uploader: of the last command
   std::vector<std::byte> weights_piece_;  // the piece of an upload that is copied back; used by the upload streams
   std::vector<std::byte> input_piece_;
 };

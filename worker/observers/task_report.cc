@@ -4,8 +4,8 @@ namespace rp {
 
 void TaskReport::publish(const Command& command, int microbatch) {
   board_.publish_state(ProcessState::kBusy);
-  board_.publish_task({.epoch = static_cast<std::int64_t>(epoch_of(command.slot).value()),
-                       .slot = static_cast<std::int64_t>(number_of(command.slot)),
+  board_.publish_task({.epoch = static_cast<std::int64_t>(command.slot.epoch().value()),
+                       .slot = static_cast<std::int64_t>(command.slot.number().value()),
                        .round = static_cast<std::int64_t>(command.round),
                        .step = static_cast<std::int64_t>(command.step),
                        .phase = command.phase,

@@ -43,15 +43,15 @@ class WorkerObserver {
   // A command was taken from the ring.
   virtual void command_taken(const Command& command) { (void)command; }
   // The weights of a use have this version in the store, and are about to be uploaded.
-  virtual void weights_published(const Command& command, UseId use, std::uint64_t version) {
+  virtual void weights_published(const Command& command, UseId use, Version version) {
     (void)command, (void)use, (void)version;
   }
   // The upload of some of their bytes is enqueued.
-  virtual void weights_piece_enqueued(const Command& command, UseId use, std::uint64_t version, std::uint64_t bytes) {
+  virtual void weights_piece_enqueued(const Command& command, UseId use, Version version, std::uint64_t bytes) {
     (void)command, (void)use, (void)version, (void)bytes;
   }
   // The upload of all of them, to `memory`, is enqueued.
-  virtual void weights_enqueued(const Command& command, UseId use, std::uint64_t version, const std::byte* memory) {
+  virtual void weights_enqueued(const Command& command, UseId use, Version version, const std::byte* memory) {
     (void)command, (void)use, (void)version, (void)memory;
   }
 

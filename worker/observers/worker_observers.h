@@ -33,13 +33,13 @@ class WorkerObservers final : public WorkerObserver {
 
   void copy_begun(StreamKind stream) override { notify(&WorkerObserver::copy_begun, stream); }
   void command_taken(const Command& command) override { notify(&WorkerObserver::command_taken, command); }
-  void weights_published(const Command& command, UseId use, std::uint64_t version) override {
+  void weights_published(const Command& command, UseId use, Version version) override {
     notify(&WorkerObserver::weights_published, command, use, version);
   }
-  void weights_piece_enqueued(const Command& command, UseId use, std::uint64_t version, std::uint64_t bytes) override {
+  void weights_piece_enqueued(const Command& command, UseId use, Version version, std::uint64_t bytes) override {
     notify(&WorkerObserver::weights_piece_enqueued, command, use, version, bytes);
   }
-  void weights_enqueued(const Command& command, UseId use, std::uint64_t version, const std::byte* memory) override {
+  void weights_enqueued(const Command& command, UseId use, Version version, const std::byte* memory) override {
     notify(&WorkerObserver::weights_enqueued, command, use, version, memory);
   }
   void input_published(const Command& command, const TaskInput& input) override {

@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "common/check.h"
 #include "worker/observers/copy_trace.h"
 
 namespace rp {
@@ -13,7 +14,7 @@ namespace {
 std::int64_t number(std::uint64_t value) { return static_cast<std::int64_t>(value); }
 
 TraceRecord record_of(TraceKind kind, const Command& command) {
-  return {.kind = kind, .slot = number(command.slot), .pipeline = static_cast<std::int32_t>(command.pipeline)};
+  return {.kind = kind, .slot = number(command.slot.value()), .pipeline = static_cast<std::int32_t>(command.pipeline)};
 }
 
 TraceRecord compute_of(TraceKind kind, const Command& command, std::int64_t begin_ns, std::int64_t end_ns) {
@@ -88,10 +89,10 @@ struct WorkerTrace::Tracks {
       case StreamKind::kUploadParameters: return weights;
       case StreamKind::kUploadActivations: return inputs;
       case StreamKind::kDownloadGradients: return own_gradients ? *own_gradients : downloads;
-      case StreamKind::kDownload:
+      case StreamKind::kDownload: return downloads;
       case StreamKind::kCompute: break;  // nothing is copied on the compute stream
     }
-    return downloads;
+    RP_ASSERT(false);
   }
   void end_copy(StreamKind stream, const TraceRecord& record) {
     if (begun[stream] != nullptr) copies(stream).end(*begun[stream], record);
@@ -107,11 +108,10 @@ TraceTrack& WorkerTrace::waits(WorkerThread thread) { return tracks_->waits[thre
 
 void WorkerTrace::copy_begun(StreamKind stream) { tracks_->begun[stream] = tracks_->copies(stream).begin(); }
 
-void WorkerTrace::weights_piece_enqueued(const Command& command, UseId use, std::uint64_t version,
-                                         std::uint64_t bytes) {
+void WorkerTrace::weights_piece_enqueued(const Command& command, UseId use, Version version, std::uint64_t bytes) {
   const UseRecord& of_use = catalogue_.uses()[use];
   TraceRecord record = use_of(TraceKind::kUploadWeights, command, of_use);
-  record.numbers = {number(bytes), number(version), of_use.group.value()};
+  record.numbers = {number(bytes), number(version.value()), of_use.group.value()};
   tracks_->end_copy(StreamKind::kUploadParameters, record);
 }
 
@@ -119,7 +119,7 @@ void WorkerTrace::input_enqueued(const Command& command, const TaskInput& input,
   (void)memory;
   TraceRecord record = block_of(TraceKind::kUploadInput, command, input.row, input.microbatch);
   const BlockPlace& place = input.place();
-  const std::int64_t maker = place.arena == kCoordinatorArena ? -1 : number(place.slot);
+  const std::int64_t maker = place.arena == kCoordinatorArena ? -1 : number(place.slot.value());
   record.numbers = {number(place.bytes), maker, static_cast<std::int64_t>(input.made_as.kind), input.made_as.index};
   tracks_->end_copy(StreamKind::kUploadActivations, record);
 }

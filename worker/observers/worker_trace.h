@@ -27,7 +27,7 @@ class WorkerTrace final : public WorkerObserver {
   [[nodiscard]] TraceTrack& waits(WorkerThread thread);
 
   void copy_begun(StreamKind stream) override;
-  void weights_piece_enqueued(const Command& command, UseId use, std::uint64_t version, std::uint64_t bytes) override;
+  void weights_piece_enqueued(const Command& command, UseId use, Version version, std::uint64_t bytes) override;
   void input_enqueued(const Command& command, const TaskInput& input, std::span<const std::byte> memory) override;
   void output_enqueued(const Command& command, BlockRow row, int microbatch, std::span<const std::byte> block) override;
   void gradient_piece_enqueued(const Command& command, UseId use, std::uint64_t bytes) override;

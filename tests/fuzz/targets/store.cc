@@ -45,7 +45,7 @@ void use(rp::Store& store) {
     for (std::uint32_t copy = 0; copy < record.num_copies; ++copy) {
       touch(std::as_const(store).parameters(record.parameter_offset[copy]), record.bytes());
     }
-    sink = static_cast<std::byte>(store.published(group).observe());
+    sink = static_cast<std::byte>(store.published(group).observe().value());
   }
   for (const rp::UseId use : catalogue.uses().indices()) {
     if (catalogue.weight_groups()[catalogue.uses()[use].group].is_trained == 0) continue;
@@ -53,7 +53,7 @@ void use(rp::Store& store) {
     sink = static_cast<std::byte>(store.gradient_released(use).observe());
   }
   for (int worker = 0; worker < store.num_workers(); ++worker) {
-    sink = static_cast<std::byte>(store.worker_words(worker).events.observe());
+    sink = static_cast<std::byte>(store.worker_words(worker).events.observe().value());
     touch(reinterpret_cast<const std::byte*>(&store.event_ring(worker)), sizeof(rp::EventRing));
   }
   (void)store.regions();

@@ -14,7 +14,7 @@
 namespace rp::models {
 namespace {
 
-// Lengths of rows around multiples of a vector's width.
+// Row lengths around multiples of a vector's width.
 constexpr std::int64_t kLengths[] = {1, 2, 15, 16, 17, 31, 33, 48, 100};
 
 std::vector<float> random_floats(std::size_t count, float scale = 1) {
@@ -33,7 +33,7 @@ std::vector<std::uint16_t> as_bf16(const std::vector<float>& values) {
   return result;
 }
 
-// Expects the same bytes of `result` after `run(kernels)` for all tables.
+// Expects that `run(table)` leaves the same bytes in `result` for every table.
 template <typename T, typename Run>
 void expect_same_on_all_sets(std::vector<T>& result, const Run& run) {
   const std::vector<T> before = result;
@@ -75,7 +75,7 @@ std::vector<std::uint16_t> products_in_fp16(const std::vector<std::uint16_t>& x,
   return result;
 }
 
-TEST(Kernels, EveryFp16ValueIsReadAndWrittenAsItIs) {
+TEST(Kernels, EveryFp16ValueIsReadAndWrittenUnchanged) {
   std::vector<std::uint16_t> values;
   for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
     if ((bits & 0x7c00U) != 0x7c00U || (bits & 0x3ffU) == 0) values.push_back(static_cast<std::uint16_t>(bits));
@@ -142,7 +142,7 @@ TEST(Kernels, EveryInstructionSetGivesTheSameBitsInEveryFormat) {
     std::vector<float> frozen(count);
     layer_kernels().rms_norm_grad(DType::kFloat32, {c.data(), a.data(), b.data(), &rstd, frozen.data(), nullptr, n}, 0,
                                   1);
-    EXPECT_EQ(frozen, with_weight) << "the weight's gradient left out";
+    EXPECT_EQ(frozen, with_weight) << "leaving out the weight's gradient changed the input's gradient";
   }
 }
 
@@ -203,7 +203,7 @@ TEST(Kernels, ZLossIsPartOfTheCrossEntropysGradient) {
   }
 }
 
-TEST(Kernels, CrossEntropyWithoutGradientLeavesTheLogits) {
+TEST(Kernels, CrossEntropyWithoutGradientLeavesTheLogitsUnchanged) {
   const std::vector<float> logits = random_floats(40);
   std::vector<float> kept = logits;
   const std::int64_t label = 39;
@@ -213,7 +213,7 @@ TEST(Kernels, CrossEntropyWithoutGradientLeavesTheLogits) {
   EXPECT_GT(loss, 0);
 }
 
-TEST(KernelsDeathTest, ACallWithADTypeThatItsLoopDoesNotTakeIsRefused) {
+TEST(KernelsDeathTest, LoopsRefuseADTypeThatTheyDoNotSupport) {
   std::vector<float> x(32, 1.0F), y(32);
   const std::int64_t label = 0;
   float loss = 0;
@@ -232,7 +232,7 @@ TEST(KernelsDeathTest, ACallWithADTypeThatItsLoopDoesNotTakeIsRefused) {
   }
 }
 
-TEST(Kernels, NotANumberGoesThroughEveryKernelAndStaysOne) {
+TEST(Kernels, NaNsPassThroughEveryKernel) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   std::vector<float> x(20, 1.0F), weight(20, 1.0F), y(20), rstd(1);
   x[17] = nan;

@@ -130,8 +130,8 @@ TEST_P(Kernels, RmsNormGradAgreesWithTheCpuAndAddsTheSumsGradient) {
           {grad_y.data(), x.data(), weight.data(), rstd.data(), grad_x.data(), grad_weight.data(), columns}, 0, rows);
       const std::string what = std::to_string(rows) + " x " + std::to_string(columns);
       const bool is_fp32 = dtype == DType::kFloat32;
-      // One column is normalised to +-1. Its gradient is the rounding error of 0, computed from
-      // values up to 1 / rstd.
+      // A row of one column is normalised to +-1. The exact gradient is 0, so the result is the
+      // rounding error of values up to 1 / rstd.
       const float scale = columns == 1 ? 30.0F : 0.1F;
       const NormGrad plain = run_norm_grad(dtype, grad_y, x, weight, rstd, nullptr);
       expect_near(dtype, plain.grad_x, grad_x, is_fp32 ? 50 : 1.1F, scale, "grad_x of " + what);
@@ -140,7 +140,7 @@ TEST_P(Kernels, RmsNormGradAgreesWithTheCpuAndAddsTheSumsGradient) {
                   "grad_weight of " + what);
       const NormGrad added = run_norm_grad(dtype, grad_y, x, weight, rstd, &grad_sum);
       for (std::size_t i = 0; i < grad_x.size(); ++i) grad_x[i] += grad_sum[i];
-      expect_near(dtype, added.grad_x, grad_x, is_fp32 ? 50 : 1.1F, scale, "grad_x and the sum's of " + what);
+      expect_near(dtype, added.grad_x, grad_x, is_fp32 ? 50 : 1.1F, scale, "grad_x plus the sum's gradient of " + what);
       EXPECT_EQ(bytes_of(added.grad_weight), bytes_of(plain.grad_weight));
     }
   }
@@ -168,7 +168,7 @@ TEST_P(Kernels, OtherKindsOfNormsAgreeWithTheCpu) {
         const NormGrad grad = run_norm_grad(dtype, grad_y, x, weight, rstd, nullptr, shift, kind);
         expect_near(dtype, grad.grad_x, grad_x, is_fp32 ? 50 : 1.1F, 0.1F, "grad_x");
         expect_near(DType::kFloat32, grad.grad_weight, grad_weight, 50, std::sqrt(static_cast<float>(rows)),
-                    "grad_weight: no factor is rounded");
+                    "grad_weight, whose factors are not rounded");
       }
     }
   }
@@ -181,8 +181,8 @@ TEST_P(Kernels, RmsNormGradAddsTheRowsOfAllPartialSumsToTheWeightsGradient) {
   struct Shape {
     std::int64_t rows, columns;
   };
-  // Partial sums of 2, 3, 6 and 16 rows, where the last one has fewer; rows that occupy three
-  // blocks.
+  // Partial sums of 2, 3, 6 and 16 rows, with fewer rows in the last partial sum; and rows that
+  // occupy three blocks.
   std::vector<Shape> shapes = {{681, 9}, {1021, 3}, {2048, 4}, {3, 16392}};
   if (dtype == DType::kBFloat16) shapes.push_back({5460, 8});
   for (const auto& [rows, columns] : shapes) {
@@ -211,8 +211,8 @@ TEST_P(Kernels, RmsNormGradAddsTheRowsOfAllPartialSumsToTheWeightsGradient) {
   }
 }
 
-// Two blocks for each of 170 multiprocessors. The scratch memory has a row for each block.
-TEST_F(Rows, Of2048TokensGiveTheNormsGradient340BlocksAtLeast) {
+// 340 blocks are two for each of 170 multiprocessors. The scratch memory has a row for each block.
+TEST_F(Rows, AreSummedByAtLeast340BlocksFor2048Tokens) {
   EXPECT_EQ(models::num_row_sums(0), 0);
   for (std::int64_t rows = 1; rows <= 20000; ++rows) {
     const std::int64_t of_each = models::rows_per_sum(rows), num_sums = models::num_row_sums(rows);
@@ -327,7 +327,8 @@ TEST_P(Kernels, GluAndItsGradientAgreeWithTheCpu) {
       expect_near(dtype, out.values(), y, units, 1e-3F, "y");
       // In place, as the table's documentation allows.
       kernel_table().glu_grad(dtype, {d.data(), g.data(), u.data(), g.data(), u.data(), activation}, count, nullptr);
-      // The slope has a zero. Near it the error is that of terms of the size of grad * up.
+      // The derivative of the activation has a zero. Near it the result is small, but its error is
+      // the error of terms as large as grad * up.
       expect_near(dtype, g.values(), grad_gate, units, dtype == DType::kFloat32 ? 1 : 1e-2F, "grad_gate");
       expect_near(dtype, u.values(), grad_up, units, 1e-3F, "grad_up");
     }
@@ -339,7 +340,7 @@ TEST_P(Kernels, GluAndItsGradientAgreeWithTheCpu) {
   }
 }
 
-TEST_P(Kernels, GluOfLargeGatesIsTheirLimit) {
+TEST_P(Kernels, GluReachesItsLimitForLargeGates) {
   const DType dtype = GetParam();
   const ElementArray gate(dtype, {-200, 200, -30000, 30000, NAN}), up(dtype, std::vector<float>(5, 1.0F)), y(dtype, 5);
   kernel_table().glu(dtype, {gate.data(), up.data(), y.data()}, 5, nullptr);
@@ -374,7 +375,7 @@ TEST_P(Kernels, EmbeddingCopiesRowsAndMarksIdsOutsideTheVocabulary) {
   }
 }
 
-TEST_P(Kernels, EmbeddingGradientAddsRowsInOrderOfPlaceToTheirIdsOnly) {
+TEST_P(Kernels, EmbeddingGradientAddsRowsInTokenOrderAndOnlyToTheirIds) {
   const DType dtype = GetParam();
   for (const std::int64_t columns : {1, 12, 64, 4100}) {
     for (const std::size_t shift : {0, 1}) {
@@ -426,7 +427,7 @@ TEST_P(Kernels, CallsWithoutRowsTouchNoMemory) {
   kernel_table().scale(dtype, {}, nullptr);
   kernel_table().embed(dtype, {.vocabulary = 5, .columns = 64}, 0, nullptr);
   kernel_table().embed_grad(dtype, {.vocabulary = 5, .columns = 64}, 0, nullptr);
-  // Results that are still written: the sums of nothing.
+  // These calls still write their results, which are empty sums.
   const DeviceArray<float> grad_weight(std::vector<float>(64, 3.0F)), total(std::vector<float>(1, 3.0F));
   kernel_table().rms_norm_grad(dtype, {.grad_weight = grad_weight.data(), .columns = 64}, 0, nullptr);
   kernel_table().sum_losses({.total = total.data()}, nullptr);
@@ -437,14 +438,14 @@ TEST_P(Kernels, CallsWithoutRowsTouchNoMemory) {
   EXPECT_EQ(squares.values(), std::vector<double>(1, 0.0));
 }
 
-TEST(KernelsDeathTest, ACallWithADTypeThatKernelsDoNotTakeIsRefused) {
+TEST(KernelsDeathTest, KernelsRefuseADTypeThatTheyDoNotSupport) {
   for (const DType dtype : {DType::kFloat64, DType::kInt16, DType::kBool}) {
     EXPECT_DEATH(kernel_table().scale(dtype, {}, nullptr), "dtype.*does not hold");
     EXPECT_DEATH(kernel_table().grouped_linear(dtype, {}, nullptr), "dtype.*does not hold");
   }
 }
 
-TEST_F(Rows, OfMoreColumnsThanAGridHasBlocksAreRefused) {
+TEST_F(Rows, WithMoreColumnsThanAGridHasBlocksAreRefused) {
   const std::int64_t columns = std::int64_t{1} << 40;
   EXPECT_THROW(kernel_table().embed(DType::kFloat32, {.vocabulary = 1, .columns = columns}, 1, nullptr), Error);
   EXPECT_THROW(kernel_table().rotate(DType::kBFloat16, {.sequence = 1, .heads = columns, .head_size = 64}, 1, nullptr),

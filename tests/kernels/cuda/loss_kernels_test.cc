@@ -88,7 +88,7 @@ TEST_P(LossKernels, ZLossAgreesWithTheCpuAndLeavesOutUntrainedRows) {
   expect_near(GetParam(), x.values(), expected, GetParam() == DType::kFloat32 ? 80 : 1.1F, scale, "gradient");
 }
 
-TEST_P(LossKernels, CrossEntropyWithoutGradientLeavesTheLogits) {
+TEST_P(LossKernels, CrossEntropyWithoutGradientLeavesTheLogitsUnchanged) {
   const std::vector<float> logits = random_values(GetParam(), 3 * 1000, 1);
   const Loss with = run_cross_entropy(GetParam(), logits, {1, 2, 3}, 1),
              without = run_cross_entropy(GetParam(), logits, {1, 2, 3}, 1, false);

@@ -1,0 +1,76 @@
+// launcher/lifecycles.h
+// The states of a run and of its processes in rp-launch.
+//
+// Replay of a lost worker's tasks will add to the run:
+//   replacing: a worker is lost, and the coordinator goes on with its replacement or with fewer workers. From `running`
+//     when a worker failed, back to `running` when all workers that are left have the host store, and to `worker lost`
+//     if too few are left. INT and the end of the coordinator lead on as from `running`.
+// and to a process:
+//   respawning: its replacement will be started in its place on the fault board. From `ended` when the coordinator
+//     wants one, to `starting` when it was started; it then attaches as the process before it did.
+//   left out: the run goes on with one worker less. From `ended` or `respawning`, and back to `respawning` if the
+//     worker returns.
+#pragma once
+
+#include <cstdint>
+
+#include "common/lifecycle.h"
+
+namespace rp {
+
+enum class RunPhase : std::uint8_t {
+  kRunning,        // no failure so far
+  kWorkerLost,     // a worker failed: the coordinator may end by itself
+  kTerminating,    // the coordinator was sent TERM
+  kInterrupted,    // second INT: the coordinator has little time left
+  kWorkersEnding,  // the coordinator has ended: the workers are expected to end by themselves
+  kKilling,        // everything was sent KILL
+  kDone,           // no process is left
+};
+
+inline constexpr LifecycleTable<RunPhase, 7, 13> kRunLifecycle = {
+    "run",
+    {"running", "worker lost", "terminating", "interrupted", "workers ending", "killing", "done"},
+    {{
+        {RunPhase::kRunning, RunPhase::kWorkerLost, "a worker failed"},
+        {RunPhase::kRunning, RunPhase::kInterrupted, "second INT"},
+        {RunPhase::kRunning, RunPhase::kWorkersEnding, "the coordinator ended"},
+        {RunPhase::kWorkerLost, RunPhase::kTerminating,
+         "the coordinator neither ended by itself nor wrote a checkpoint"},
+        {RunPhase::kWorkerLost, RunPhase::kInterrupted, "second INT"},
+        {RunPhase::kWorkerLost, RunPhase::kWorkersEnding, "the coordinator ended"},
+        {RunPhase::kTerminating, RunPhase::kWorkersEnding, "the coordinator ended"},
+        {RunPhase::kTerminating, RunPhase::kKilling, "the coordinator ignored TERM, or an INT"},
+        {RunPhase::kInterrupted, RunPhase::kWorkersEnding, "the coordinator ended"},
+        {RunPhase::kInterrupted, RunPhase::kKilling, "third INT, or too slow after the second"},
+        {RunPhase::kWorkersEnding, RunPhase::kKilling, "a worker did not end by itself, or an INT"},
+        {RunPhase::kWorkersEnding, RunPhase::kDone, "all ended"},
+        {RunPhase::kKilling, RunPhase::kDone, "all ended, or one cannot be killed"},
+    }}};
+
+enum class MemberState : std::uint8_t {
+  kStarting,        // the coordinator has not made the host store; a worker was not sent it
+  kAttaching,       // a worker that was sent the host store
+  kAttached,        // has the host store
+  kKilled,          // was sent KILL by rp-launch: its death is not a failure
+  kEnded,           // was reaped, without KILL by rp-launch
+  kEndedOnPurpose,  // was reaped after KILL by rp-launch
+};
+
+inline constexpr LifecycleTable<MemberState, 6, 10> kMemberLifecycle = {
+    "process",
+    {"starting", "attaching", "attached", "killed", "ended", "ended on purpose"},
+    {{
+        {MemberState::kStarting, MemberState::kAttaching, "the worker was sent the host store"},
+        {MemberState::kStarting, MemberState::kAttached, "the coordinator has made the host store"},
+        {MemberState::kAttaching, MemberState::kAttached, "the worker reported that its start succeeded"},
+        {MemberState::kStarting, MemberState::kKilled, "the run ends"},
+        {MemberState::kAttaching, MemberState::kKilled, "the run ends"},
+        {MemberState::kAttached, MemberState::kKilled, "the run ends"},
+        {MemberState::kStarting, MemberState::kEnded, "reaped"},
+        {MemberState::kAttaching, MemberState::kEnded, "reaped"},
+        {MemberState::kAttached, MemberState::kEnded, "reaped"},
+        {MemberState::kKilled, MemberState::kEndedOnPurpose, "reaped"},
+    }}};
+
+}  // namespace rp

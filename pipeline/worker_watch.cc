@@ -1,0 +1,63 @@
+#include "pipeline/worker_watch.h"
+
+#include <pthread.h>
+#include <sys/socket.h>
+
+#include <utility>
+
+#include "common/system/clock.h"
+#include "common/text.h"
+#include "pipeline/process_end.h"
+
+namespace rp {
+
+WorkerGone WorkerWatch::gone(int worker, const std::string& how) {
+  workers_.at(worker).move_to(WorkerState::kGone, worker);
+  return {ExitCode::kUserError, cat("worker ", worker, " ended ", how)};
+}
+
+void WorkerWatch::wait_until_serving(std::int64_t timeout_seconds, WaitRecord waits,
+                                     const std::function<void()>& on_hang) {
+  Patience patience(timeout_seconds * kNsPerSecond);
+  for (int worker = 0; worker < store_.num_workers(); ++worker) {
+    while (store_.worker_words(worker).acknowledged.observe() == 0) {
+      waits.publish_once({.kind = WaitKind::kWorkerStart, .numbers = {worker}});
+      if (const auto message = channel_.receive(Deadline::after_ns(5 * kNsPerMs))) {
+        if (message->kind == MessageKind::kWorkerGone) throw gone(message->worker, "while it started");
+      }
+      if (stop_signal() != 0) throw Interrupted(stop_signal());
+      if (channel_.peer_gone()) throw Error(ExitCode::kLauncherFailed, "rp-launch is gone");
+      if (patience.left_ns() <= 0) {
+        on_hang();
+        throw Error(ExitCode::kHang, cat("worker ", worker, " did not start within ", timeout_seconds,
+                                         " s (--attach-timeout); what it does is above; a longer time is for programs "
+                                         "that do much before start()"));
+      }
+    }
+    waits.publish_none();
+    workers_[worker].move_to(WorkerState::kServing, worker);
+  }
+}
+
+void WorkerWatch::start(std::function<void(std::exception_ptr)> fail) {
+  fail_ = std::move(fail);
+  thread_ = std::thread([this] { run(); });
+}
+
+void WorkerWatch::stop() {
+  if (!thread_.joinable()) return;
+  ::shutdown(channel_.fd(), SHUT_RD);
+  thread_.join();
+}
+
+void WorkerWatch::run() {
+  pthread_setname_np(pthread_self(), "rp-watch");
+  while (!ends_are_expected_.load()) {
+    const auto message = channel_.receive(Deadline::after_seconds(3600));
+    if (channel_.peer_gone()) return;
+    if (!message || message->kind != MessageKind::kWorkerGone || ends_are_expected_.load()) continue;
+    fail_(std::make_exception_ptr(gone(message->worker, "unexpectedly")));
+  }
+}
+
+}  // namespace rp

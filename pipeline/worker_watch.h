@@ -1,0 +1,60 @@
+// pipeline/worker_watch.h
+// Follows the worker processes of a run in the coordinator's process: waits until all of them serve, then reports one
+// that ends unexpectedly.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "hoststore/records/wait_record.h"
+#include "hoststore/store.h"
+#include "launcher/process/channel.h"
+#include "pipeline/lifecycles.h"
+#include "roundpipe/error.h"
+
+namespace rp {
+
+// Thrown when a worker has ended. rp-launch itself reports this, so the coordinator ends without
+// another message.
+class WorkerGone : public Error {
+ public:
+  using Error::Error;
+};
+
+// Owned by the Session, which calls all methods in one thread. Nothing else may receive from the channel, but other
+// threads may send on it.
+class WorkerWatch {
+ public:
+  // The arguments must outlive this.
+  WorkerWatch(Channel& channel, Store& store) : channel_(channel), store_(store), workers_(store.num_workers()) {}
+
+  // Blocks until every worker serves. `waits` shows the wait. Throws WorkerGone, Interrupted, or rp::Error: kHang,
+  // after calling `on_hang`, if a worker has not started in time; kLauncherFailed.
+  void wait_until_serving(std::int64_t timeout_seconds, WaitRecord waits, const std::function<void()>& on_hang);
+
+  // Starts the thread that calls `fail` when a worker ends unexpectedly. REQUIRES: all workers serve.
+  void start(std::function<void(std::exception_ptr)> fail);
+  // Workers may end from now on.
+  void expect_ends() { ends_are_expected_.store(true); }
+  // Ends the thread, if it was started. REQUIRES: expect_ends() was called.
+  void stop();
+
+ private:
+  void run();
+  // Notes the end of a worker, and returns what to throw.
+  [[nodiscard]] WorkerGone gone(int worker, const std::string& how);
+
+  Channel& channel_;
+  Store& store_;
+  std::vector<Lifecycle<kWorkerLifecycle>> workers_;  // used by the thread once it is started
+  std::function<void(std::exception_ptr)> fail_;
+  std::atomic<bool> ends_are_expected_{false};  // read by the thread
+  std::thread thread_;
+};
+
+}  // namespace rp
