@@ -6,7 +6,6 @@
 #include <compare>
 #include <concepts>
 #include <cstddef>
-#include <iterator>
 #include <ostream>
 
 namespace rp {

@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <string>
 
 #include "common/mutex.h"
 #include "coordinator/coordinator.h"

@@ -10,7 +10,6 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <optional>
 
 #include "cuda/context.h"
 #include "cuda/device_arena.h"

@@ -2,8 +2,6 @@
 
 #include <dlfcn.h>
 
-#include <array>
-
 #include "common/text.h"
 
 namespace rp {

@@ -6,7 +6,6 @@
 #include <iterator>
 
 #include "common/check.h"
-#include "common/text.h"
 
 namespace rp {
 

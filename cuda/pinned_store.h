@@ -9,7 +9,6 @@
 // bytes one after the other. Owned by the CudaDevice. Store and memory must outlive it.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>

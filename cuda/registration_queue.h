@@ -18,7 +18,6 @@
 // refuses everything, it is called often for those few pieces and once for each other piece.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <list>
 #include <optional>

@@ -8,7 +8,6 @@
 
 #include <xxhash.h>
 
-#include "common/check.h"
 #include "common/text.h"
 #include "roundpipe/error.h"
 

@@ -4,7 +4,6 @@
 // docs/formats/control.md.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 

@@ -6,7 +6,6 @@
 // one writer and one reader at a time.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 
 #include "common/check.h"

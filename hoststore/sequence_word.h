@@ -5,7 +5,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <string>
 
 #include "common/shm_safe.h"
 #include "common/system/clock.h"

@@ -8,7 +8,6 @@
 // blocks in it are written, each by the one writer that control.h names.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>

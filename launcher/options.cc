@@ -1,6 +1,5 @@
 #include "launcher/options.h"
 
-#include <algorithm>
 #include <cxxopts.hpp>
 #include <string_view>
 

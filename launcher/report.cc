@@ -14,7 +14,6 @@
 
 #include "common/printable.h"
 #include "common/text.h"
-#include "launcher/ending.h"
 
 namespace rp {
 

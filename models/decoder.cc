@@ -4,7 +4,6 @@
 
 #include <limits>
 #include <map>
-#include <utility>
 
 #include "common/bad_input.h"
 #include "common/text.h"

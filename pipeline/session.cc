@@ -13,7 +13,6 @@
 #include <iostream>
 #include <utility>
 
-#include "common/check.h"
 #include "common/system/retry.h"
 #include "common/text.h"
 #include "hoststore/records/crash_handler.h"

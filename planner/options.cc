@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cxxopts.hpp>
-#include <memory>
 #include <string_view>
 #include <utility>
 

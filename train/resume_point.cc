@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <system_error>
-#include <utility>
 
 #include "common/bad_input.h"
 #include "common/files/directory_names.h"

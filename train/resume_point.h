@@ -2,7 +2,6 @@
 // Finds and verifies the checkpoint that --resume refers to, before anything is allocated.
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>

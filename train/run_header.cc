@@ -1,7 +1,6 @@
 #include "train/run_header.h"
 
 #include <algorithm>
-#include <utility>
 #include <vector>
 
 #include "common/text.h"

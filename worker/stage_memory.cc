@@ -2,7 +2,6 @@
 
 #include <map>
 
-#include "common/check.h"
 #include "common/text.h"
 #include "roundpipe/error.h"
 

@@ -3,7 +3,6 @@
 // known before a round has made them.)
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <vector>
 

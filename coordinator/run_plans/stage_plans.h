@@ -13,7 +13,6 @@
 // Owned by the RoundFlow and guarded by the Coordinator's mutex. The Catalogue must outlive it.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <vector>

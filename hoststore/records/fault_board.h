@@ -80,7 +80,7 @@ enum class CoordinatorThread { kUser, kCommit, kUpdates };  // from kUpdates on,
 struct Fault {
   FaultKind kind = FaultKind::kNone;
   std::int32_t code = 0;
-  std::int64_t time_ns = 0;   // CLOCK_MONOTONIC
+  std::int64_t time_ns = 0;  // CLOCK_MONOTONIC
   std::string message = {};
   std::string backtrace = {};  // one frame per line
 };

@@ -1,9 +1,7 @@
 #include "launcher/doctor/doctor_report.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
-#include <optional>
 
 #include "common/text.h"
 #include "launcher/doctor/text_table.h"

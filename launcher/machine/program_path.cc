@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <cerrno>
 #include <sstream>
 #include <system_error>
 #include <vector>

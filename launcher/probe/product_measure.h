@@ -3,7 +3,6 @@
 // copies inside its own memory.
 #pragma once
 
-#include <cstdint>
 #include <vector>
 
 #include "cuda/context.h"

@@ -7,7 +7,6 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <string>
 
 #include "common/check.h"
 #include "common/text.h"

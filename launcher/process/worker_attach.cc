@@ -3,7 +3,6 @@
 #include <cstdio>
 #include <iostream>
 #include <optional>
-#include <string>
 #include <utility>
 
 #include "common/text.h"

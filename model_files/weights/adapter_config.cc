@@ -1,6 +1,5 @@
 #include "model_files/weights/adapter_config.h"
 
-#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>

@@ -2,7 +2,6 @@
 // Reads and writes PEFT's adapter_config.json, and lists the names of an adapter's tensors.
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>

@@ -3,7 +3,6 @@
 // tokenizer, templates, licence.
 #pragma once
 
-#include <filesystem>
 #include <string>
 #include <vector>
 

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <tuple>
 #include <vector>
 
 #include "common/text.h"

@@ -8,7 +8,6 @@
 #include "common/text.h"
 #include "hoststore/control.h"
 #include "models/layers/scalar_type.h"
-#include "pipeline/description/tensors.h"
 #include "roundpipe/error.h"
 
 namespace rp {

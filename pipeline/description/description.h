@@ -2,7 +2,6 @@
 // Translates a model to requests for the store, and compares the descriptions of two processes.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "hoststore/catalogue.h"

@@ -2,7 +2,6 @@
 // Writes the initial weights of a model's layers to the store.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <map>
 #include <vector>

@@ -1,6 +1,5 @@
 #include "pipeline/description/tensors.h"
 
-#include "common/check.h"
 #include "common/text.h"
 #include "models/layers/scalar_type.h"
 #include "roundpipe/error.h"

@@ -5,9 +5,7 @@
 // results do not depend on where the model is cut into stages.
 #pragma once
 
-#include <cstdint>
 #include <functional>
-#include <memory>
 #include <vector>
 
 #include "hoststore/catalogue.h"

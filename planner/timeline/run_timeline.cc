@@ -1,8 +1,6 @@
 #include "planner/timeline/run_timeline.h"
 
 #include <algorithm>
-#include <iomanip>
-#include <sstream>
 
 #include "common/check.h"
 #include "common/text.h"

@@ -2,7 +2,6 @@
 // Shows simulated steps as a section of a timeline page.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "planner/timeline/timeline_page.h"

@@ -1,8 +1,6 @@
 #include "planner/timeline/timeline_page.h"
 
 #include <algorithm>
-#include <array>
-#include <utility>
 
 #include "common/indexed.h"
 #include "common/text.h"

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "common/text.h"
 #include "roundpipe/error.h"
 
 namespace rp {

@@ -3,7 +3,6 @@
 // them. Neither depends on how the model is cut, only on the number of stages.
 #pragma once
 
-#include <cstddef>
 #include <vector>
 
 #include "scheduler/bound/bound_schedules.h"

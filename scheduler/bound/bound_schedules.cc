@@ -1,6 +1,5 @@
 #include "scheduler/bound/bound_schedules.h"
 
-#include <algorithm>
 #include <numeric>
 
 #include "common/text.h"

@@ -4,7 +4,6 @@
 // has arrived.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "scheduler/simulator.h"

@@ -4,7 +4,6 @@
 // per ms (1 GB/s is 1e6 bytes per ms).
 #pragma once
 
-#include <cstdint>
 #include <limits>
 #include <vector>
 

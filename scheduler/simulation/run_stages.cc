@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <set>
 
-#include "common/check.h"
-
 namespace rp {
 
 namespace {

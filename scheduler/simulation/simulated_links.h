@@ -4,7 +4,6 @@
 // fairly. Virtual time, in ms.
 #pragma once
 
-#include <deque>
 #include <vector>
 
 #include "scheduler/simulation/copy_queue.h"

@@ -12,7 +12,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 
 #include "train/settings/options.h"
 #include "train/settings/setting_reader.h"

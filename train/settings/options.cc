@@ -2,7 +2,6 @@
 
 #include <cxxopts.hpp>
 #include <set>
-#include <utility>
 
 #include "common/text.h"
 #include "train/settings/toml_file.h"

@@ -1,8 +1,6 @@
 #include "train/settings/settings.h"
 
-#include <algorithm>
 #include <initializer_list>
-#include <utility>
 
 #include "common/text.h"
 #include "train/settings/options.h"

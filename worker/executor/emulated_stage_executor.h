@@ -29,7 +29,7 @@ struct EmulatedLayer {
 
 // The time at which a computation could have begun, and the time during which it ran.
 struct ComputeSpan {
-  std::int64_t free_ns = 0;   // when the previous computation had ended
+  std::int64_t free_ns = 0;  // when the previous computation had ended
   std::int64_t start_ns = 0;
   std::int64_t end_ns = 0;
 };

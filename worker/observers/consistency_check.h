@@ -10,7 +10,6 @@
 // Owned by the WorkerObservers of a run with --check-consistency.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <exception>
 #include <functional>
