@@ -1,8 +1,8 @@
 // common/exception_description.h
 // Turns an exception that ends a process of a run into a text and an exit code.
 //
-// Two places have texts of their own on purpose: LayerFailure, for exceptions in layers and losses, and run_program(), for
-// programs that run no user code.
+// Two places have texts of their own on purpose: LayerFailure, for exceptions in layers and losses, and run_program(),
+// for programs that run no user code.
 #pragma once
 
 #include <string>

@@ -12,9 +12,9 @@ namespace rp {
 // every struct that is meant for shared memory declares this itself: `using ShmFormat = void;`.
 // Atomics are allowed if they are lock-free.
 template <typename T>
-concept ShmSafe = (std::is_standard_layout_v<T> && std::is_trivially_destructible_v<T> &&
-                   requires { typename T::ShmFormat; }) ||
-                  std::is_arithmetic_v<T> || std::is_enum_v<T>;
+concept ShmSafe =
+    (std::is_standard_layout_v<T> && std::is_trivially_destructible_v<T> && requires { typename T::ShmFormat; }) ||
+    std::is_arithmetic_v<T> || std::is_enum_v<T>;
 
 static_assert(std::atomic<unsigned long>::is_always_lock_free && std::atomic<unsigned int>::is_always_lock_free);
 

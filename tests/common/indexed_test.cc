@@ -12,9 +12,7 @@ using Apple = StrongNumber<struct AppleTag, std::uint32_t>;
 enum class Color { kRed, kGreen };
 
 template <typename Container, typename Index>
-concept IndexedBy = requires(const Container& container, Index index) {
-  container[index];
-};
+concept IndexedBy = requires(const Container& container, Index index) { container[index]; };
 static_assert(IndexedBy<IndexedVector<Apple, int>, Apple> && !IndexedBy<IndexedVector<Apple, int>, int>);
 static_assert(IndexedBy<IndexedArray<Color, int, 2>, Color> && !IndexedBy<IndexedArray<Color, int, 2>, int>);
 

@@ -41,7 +41,9 @@ at::Tensor mean_square(at::Tensor output, at::Tensor label) {
 int main(int argc, char** argv) {
   g_mode = argc > 1 ? argv[1] : "success";
   if (g_mode == "throw-after-session") {
-    { const rp::Session session(argc, argv); }
+    {
+      const rp::Session session(argc, argv);
+    }
     throw std::runtime_error("after the session");
   }
   rp::SessionOptions options;

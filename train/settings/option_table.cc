@@ -255,38 +255,32 @@ const std::vector<TrainOption>& train_options() {
                "`q_proj,v_proj`, or a regular expression that matches whole names, as `model.layers.7.mlp.up_proj`"),
           [](auto& s) -> auto& { return s.parts.lora.targets; })
           .for_pairs(),
-      switch_option(
-          spec("lora-experts", "", "off", "Experts and routers have pairs, too"),
-          [](auto& s) -> auto& { return s.parts.lora.on_experts; })
+      switch_option(spec("lora-experts", "", "off", "Experts and routers have pairs, too"),
+                    [](auto& s) -> auto& { return s.parts.lora.on_experts; })
           .for_pairs(),
       number_option(
           spec("lora-dropout", "P", "0", "Dropout in front of the pairs"),
           [](auto& s) -> auto& { return s.parts.lora.dropout; }, 0.0, 0.99)
           .for_pairs(),
-      switch_option(
-          spec("rslora", "", "off", "Pairs are multiplied by alpha / sqrt(R)"),
-          [](auto& s) -> auto& { return s.parts.lora.is_rank_stabilised; })
+      switch_option(spec("rslora", "", "off", "Pairs are multiplied by alpha / sqrt(R)"),
+                    [](auto& s) -> auto& { return s.parts.lora.is_rank_stabilised; })
           .for_pairs(),
-      switch_option(
-          spec("dora", "", "off", "Train the length of the weights' rows, too (DoRA)",
-               "Train the length of the weights' rows, too (DoRA); not at experts"),
-          [](auto& s) -> auto& { return s.parts.lora.is_dora; })
+      switch_option(spec("dora", "", "off", "Train the length of the weights' rows, too (DoRA)",
+                         "Train the length of the weights' rows, too (DoRA); not at experts"),
+                    [](auto& s) -> auto& { return s.parts.lora.is_dora; })
           .for_pairs(),
-      path_option(
-          spec("adapter", "DIR", "none", "Begin from this adapter of PEFT, with its rank, alpha and targets"),
-          [](auto& s) -> auto& { return s.parts.adapter; })
+      path_option(spec("adapter", "DIR", "none", "Begin from this adapter of PEFT, with its rank, alpha and targets"),
+                  [](auto& s) -> auto& { return s.parts.adapter; })
           .unset_where([](const TrainSettings& s) { return s.parts.adapter.empty(); }, "none"),
-      text_option(
-          spec("freeze", "REGEX", "nothing",
-               "Do not train weights whose names match, as model.layers.7.mlp.up_proj.weight",
-               "Do not train weights in whose names this regular expression is found, as in "
-               "`model.layers.7.mlp.up_proj.weight`"),
-          [](auto& s) -> auto& { return s.parts.freeze; })
+      text_option(spec("freeze", "REGEX", "nothing",
+                       "Do not train weights whose names match, as model.layers.7.mlp.up_proj.weight",
+                       "Do not train weights in whose names this regular expression is found, as in "
+                       "`model.layers.7.mlp.up_proj.weight`"),
+                  [](auto& s) -> auto& { return s.parts.freeze; })
           .unset_where([](const TrainSettings& s) { return s.parts.freeze.empty(); }, "nothing"),
-      text_option(
-          spec("train", "REGEX", "nothing", "Always train weights whose names match, also next to pairs",
-               "Always train the weights in whose names this regular expression is found, also next to pairs"),
-          [](auto& s) -> auto& { return s.parts.train; })
+      text_option(spec("train", "REGEX", "nothing", "Always train weights whose names match, also next to pairs",
+                       "Always train the weights in whose names this regular expression is found, also next to pairs"),
+                  [](auto& s) -> auto& { return s.parts.train; })
           .unset_where([](const TrainSettings& s) { return s.parts.train.empty(); }, "nothing"),
       switch_option(spec("save-merged", "", "off", "Write merged/, too: the model with its adapter in the weights"),
                     &TrainSettings::saves_merged)

@@ -42,8 +42,8 @@ class DeviceMemory {
 #ifdef RP_EMULATED_KERNELS
 inline const char* why_no_device() { return nullptr; }
 inline DeviceMemory::DeviceMemory(std::size_t bytes)
-    : bytes_(bytes), data_(static_cast<std::byte*>(::operator new (bytes, std::align_val_t{256}))) {}
-inline DeviceMemory::~DeviceMemory() { ::operator delete (data_, std::align_val_t{256}); }
+    : bytes_(bytes), data_(static_cast<std::byte*>(::operator new(bytes, std::align_val_t{256}))) {}
+inline DeviceMemory::~DeviceMemory() { ::operator delete(data_, std::align_val_t{256}); }
 inline void DeviceMemory::write(const std::vector<std::byte>& from) { std::memcpy(data_, from.data(), from.size()); }
 inline std::vector<std::byte> DeviceMemory::read() const { return {data_, data_ + bytes_}; }
 #else
