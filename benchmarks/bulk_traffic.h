@@ -30,7 +30,7 @@ struct BulkSettings {
 };
 
 struct BulkSpeed {
-  std::string direction{};  // "up", "down", or "both", where the figure is that of each direction
+  std::string direction{};  // "up", "down", or "both"; with "both" the figure is for each direction
   Pieces pieces{};
   bool is_cut = true;
   bool is_traced = false;  // with two host functions for each piece, as in a run with a trace

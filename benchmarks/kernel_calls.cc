@@ -39,8 +39,8 @@ class Layout {
   [[nodiscard]] T* array(std::int64_t count) {
     return static_cast<T*>(take(count * static_cast<std::int64_t>(sizeof(T))));
   }
-  // The next call's arguments may use the same memory as the last one's, after the part that is
-  // kept.
+  // The next call's arguments may use the same memory as the previous call's, after the part that
+  // is kept.
   void keep() { kept_ = at_; }
   void next_call() { at_ = kept_; }
   [[nodiscard]] std::uint64_t bytes() const { return end_ - begin_; }

@@ -54,7 +54,7 @@ class SharedMapping {
   std::byte* data_ = nullptr;
 };
 
-// Makes a file as the store has where there is no /dev/shm. All of its pages are populated, since
+// Makes a file like those of a store without /dev/shm. All of its pages are populated, since
 // only the registration is to be measured.
 UniqueFd make_store(std::uint64_t bytes) {
   UniqueFd fd(memfd_create("roundpipe-registration", MFD_CLOEXEC));

@@ -14,7 +14,7 @@ namespace rp {
 }
 
 // Returns how many of the steps before a round its weights contain. With asynchronous steps the
-// last one is missing, because its update runs during the round.
+// newest one is missing, because its update runs during the round.
 [[nodiscard]] constexpr std::uint64_t steps_in_weights(std::uint64_t num_steps, bool asynchronous) {
   return asynchronous && num_steps > 0 ? num_steps - 1 : num_steps;
 }

@@ -90,7 +90,7 @@ class Coordinator {
   // Declares that the caller will not read a block again that was kept for it.
   void drop(const BlockOfRound& block);
 
-  // Accepts the step that ends the rounds since the last one. REQUIRES: rounds_since_step > 0.
+  // Accepts the step that ends the rounds since the previous step. REQUIRES: rounds_since_step > 0.
   std::shared_ptr<StepOutcome> accept_step(int pipeline, StepRequest request);
 
   // Block until the losses and outputs of a round are final; until its last slot is committed.
@@ -133,7 +133,7 @@ class Coordinator {
   [[nodiscard]] Plan plan(int pipeline, PlanKind kind);
   // Returns the times of the layers for one microbatch, smoothed over the rounds.
   [[nodiscard]] std::vector<LayerTiming> layer_times(int pipeline);
-  // Returns the peaks of device memory so far, by worker; zeros where a worker's memory is the
+  // Returns the peaks of device memory so far, by worker; zeros for a worker whose memory is the
   // host's.
   [[nodiscard]] std::vector<DeviceMemoryPeaks> device_memory();
   // Returns the budget that follows from the rounds so far. It has no bytes before the first round

@@ -57,7 +57,7 @@ class ScheduleReport {
     int num_rounds = 0;
     int round_microbatches = 0;
     RecomputeGrain recompute = RecomputeGrain::kStage;
-    std::uint64_t first_step = 0;  // index, from 1, of the first of the steps like this one that end with it
+    std::uint64_t first_step = 0;  // from 1: the first in the series of equal steps that ends with this one
   };
   [[nodiscard]] Shape shape() const;
   // Returns the number of steps whose tasks were added.

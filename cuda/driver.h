@@ -73,7 +73,7 @@ struct CudaDriver {
 
 // Throws rp::Error unless the result is CUDA_SUCCESS: kNoResource if memory or a device is missing,
 // else kUserError, since errors that a stream reports late are usually faults in a kernel. `what`:
-// the operation in progress, as "copying 4 MiB to the GPU".
+// the operation in progress, such as "copying 4 MiB to the GPU".
 void check_cuda(const CudaDriver& driver, CUresult result, const std::string& what);
 
 }  // namespace rp

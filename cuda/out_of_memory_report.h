@@ -20,7 +20,7 @@ struct MemoryState {
 
 // The origin of the memory limit.
 struct MemoryLimit {
-  std::string owner;               // as "GPU-1234 (NVIDIA ...)"
+  std::string owner;               // such as "GPU-1234 (NVIDIA ...)"
   bool is_asked = false;           // by --gpu-memory; false: it is the free memory
   int num_sharers = 1;             // workers that share the free memory
   std::uint64_t margin_bytes = 0;  // of the free memory that is left to others

@@ -1,5 +1,5 @@
 // cuda/pinned_memory.h
-// Registers host memory with the driver, so that the GPU reads and writes it by itself at the bus's
+// Registers host memory with the driver, so that the GPU reads and writes it directly, at the bus's
 // speed.
 //
 // Each process registers memory for itself, even if other processes have registered the same

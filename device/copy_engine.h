@@ -57,8 +57,8 @@ class CopyEngine {
   // may delay the mark.
   [[nodiscard]] std::int64_t next_due_ns() const;
 
-  // Of the copies from or to this memory that have begun at `now_ns`, returns the times of the one
-  // that ends last; zeros if there is none.
+  // Returns the times of the copy that ends last among those from or to this memory that have begun
+  // at `now_ns`; zeros if there is none.
   [[nodiscard]] CopyTimes last_copy(const Copy& memory, std::int64_t now_ns);
 
  private:

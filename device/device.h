@@ -85,7 +85,7 @@ class Stream {
 
   // Publishes `value` in `word` as soon as it is safe for another stream to wait for an event that
   // this stream recorded before: the other stream then runs after everything enqueued here before.
-  // That is immediately if the device keeps this order by itself, and otherwise when the work is
+  // That is immediately if the device itself keeps this order, and otherwise when the work is
   // done.
   virtual void publish_waitable(SequenceWord& word, std::uint64_t value) { signal(word, value); }
 

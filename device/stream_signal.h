@@ -2,8 +2,8 @@
 // Lets one stream of a worker wait for another, by means of a counter that a thread of the worker
 // publishes. Each of the last values of the counter has an event of the publishing stream.
 //
-// One thread publishes, with one stream; one thread waits, for another stream. If the device keeps
-// the order of its streams by itself, the host's wait ends as soon as the work is enqueued. The
+// One thread publishes, with one stream; one thread waits, for another stream. If the device
+// itself keeps the order of its streams, the host's wait ends as soon as the work is enqueued. The
 // device must outlive it.
 #pragma once
 

@@ -32,8 +32,8 @@ using SlotNumber = StrongNumber<struct SlotNumberTag, std::uint64_t>;
 using EventNumber = StrongNumber<struct EventNumberTag, std::uint64_t>;
 
 // Identifies a slot or an event by its number and the epoch that it belongs to. The epoch is in the high bits of
-// value(), so those of a later epoch are larger, and those of different epochs are never equal. In shared memory it has
-// the format of std::uint64_t.
+// value(), so values of a later epoch are larger, and values of different epochs are never equal. In shared memory it
+// has the format of std::uint64_t.
 template <typename Number>
 class InEpoch {
  public:

@@ -161,8 +161,8 @@ class RoundTable {
   [[nodiscard]] LayerMemory& layer_memory(int layer) const;
 
   [[nodiscard]] bool is_checked() const { return shape_.is_checked != 0; }
-  // REQUIRES for the next three: is_checked(). A checksum is that of a block or of a use's
-  // gradient; 0 if it is not written yet. Writer: the process that writes the bytes, after them and
+  // REQUIRES for the next three: is_checked(). A checksum covers a block or a use's
+  // gradient; it is 0 if it is not written yet. Writer: the process that writes the bytes, after them and
   // before the event or completion that announces them.
   [[nodiscard]] std::uint64_t& checksum(BlockKind kind, int index, int microbatch) const;
   [[nodiscard]] std::uint64_t& gradient_checksum(UseId use) const;

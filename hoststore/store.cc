@@ -172,7 +172,7 @@ void Store::reserve(const StoreSettings& settings, const StoreBytes& bytes, bool
   }
 }
 
-// fallocate() ignores that a mapping requests huge pages. Where the kernel provides them only on
+// fallocate() ignores that a mapping requests huge pages. If the kernel provides them only on
 // request, the pages must be allocated through a mapping that requests them.
 void Store::populate_huge_pages() {
   for (Mapping* const mapping : {&parameters_, &gradients_, &state_}) mapping->advise_huge_pages();

@@ -20,10 +20,10 @@ namespace rp {
 
 enum class RunPhase : std::uint8_t {
   kRunning,        // no failure so far
-  kWorkerLost,     // a worker failed: the coordinator may end by itself
+  kWorkerLost,     // a worker failed: the coordinator may end on its own
   kTerminating,    // the coordinator was sent TERM
   kInterrupted,    // second INT: the coordinator has little time left
-  kWorkersEnding,  // the coordinator has ended: the workers are expected to end by themselves
+  kWorkersEnding,  // the coordinator has ended: the workers are expected to end on their own
   kKilling,        // everything was sent KILL
   kDone,           // no process is left
 };

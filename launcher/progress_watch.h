@@ -1,6 +1,6 @@
 // launcher/progress_watch.h
-// Observes what the processes of a run do: prints it, and detects after an INT that the run stands still. Design:
-// docs/design/dumps.md.
+// Observes what the processes of a run do: prints it, and detects after an INT that the run makes no progress.
+// Design: docs/design/dumps.md.
 #pragma once
 
 #include <sys/types.h>

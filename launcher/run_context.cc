@@ -18,7 +18,7 @@ namespace rp {
 
 namespace {
 
-// Opens /dev/null on descriptors 0, 1 and 2 where they are closed. Otherwise descriptors that the
+// Opens /dev/null on those of the descriptors 0, 1 and 2 that are closed. Otherwise descriptors that the
 // launcher opens later would get these numbers.
 void fill_standard_descriptors() {
   int fd = 0;

@@ -272,7 +272,7 @@ void Supervisor::on_coordinator_death(Member& coordinator) {
   const int status = *coordinator.process().status();
   end_.coordinator_status = status;
   const bool asked = WIFSIGNALED(status) && end_.stop_signals.contains(WTERMSIG(status));
-  // With an exit code other than 0 the program has ended by itself and has reported the reason.
+  // With an exit code other than 0 the program has ended on its own and has reported the reason.
   if (WIFSIGNALED(status) && !asked && coordinator.is(MemberState::kEnded)) note_failure(coordinator);
   constexpr int kNotLoaded = 127;  // set by the dynamic loader, which has printed the library's name
   if (WIFEXITED(status) && WEXITSTATUS(status) == kNotLoaded &&

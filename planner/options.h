@@ -21,7 +21,7 @@ namespace rp {
 struct ModelQuestion {
   std::string model{};  // a preset or a folder
   int num_gpus = 8;
-  std::string gpu = "rtx4090";  // name or file of a profile, as `server`
+  std::string gpu = "rtx4090";  // name or file of a profile; so is `server`
   std::string server = "xeon6330-8gpu";
   std::uint64_t host_bytes = 0;  // 0: all memory of the server
   int sequence_length = 2048;

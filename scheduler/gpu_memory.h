@@ -20,7 +20,7 @@ namespace rp {
 // The bytes of each kind of buffer. Workers keep their buffers and let them grow to the needs of
 // the largest stage, so each is a maximum over the plan's stages.
 struct GpuMemory {
-  std::uint64_t weights = 0;       // of two stages: the present one and the next
+  std::uint64_t weights = 0;       // of two stages: the current one and the next
   std::uint64_t accumulators = 0;  // fp32 gradients of the stage that computes
   std::uint64_t gradients = 0;     // rounded gradients of two stages: one computes, one is downloaded
   std::uint64_t inputs = 0;        // of two microbatches: activations and gradients that come from the host

@@ -177,7 +177,7 @@ std::vector<Plan> balanced_plans(const std::vector<PlanRequest>& models, int min
       plans.push_back(std::move(*plan));
     }
     const double cost = std::max(num_stages, min_stages) * limit;
-    // Of plans of equal cost the one with more stages is taken, since it fills the workers sooner.
+    // Among plans of equal cost, the one with more stages is taken, since it fills the workers sooner.
     // One worker gains nothing by more cuts.
     if (plans.size() < loads.size() || (min_stages > 1 ? cost >= best_cost : cost > best_cost)) continue;
     best_cost = cost;

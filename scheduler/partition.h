@@ -14,7 +14,7 @@ namespace rp {
 // The time of one layer for one microbatch, in any unit, and its bytes in a stage buffer.
 struct PartitionLayer {
   double forward = 0;
-  double recompute = 0;  // 0 where no gradient is needed; `backward` is 0 there too
+  double recompute = 0;  // 0 if no gradient is needed; then `backward` is 0 too
   double backward = 0;   // without recompute
   std::uint64_t bytes = 0;
 };

@@ -63,7 +63,7 @@ inline constexpr std::size_t kNumPlanKinds = 3;
 [[nodiscard]] PlanKind kind_of(const Plan& plan, int num_layers);
 
 // Returns a plan with the same cuts for a round of this kind: a fused stage becomes a forward and a
-// backward stage, and backward stages are left out where the kind has none. Throws rp::Error
+// backward stage, and backward stages are left out if the kind has none. Throws rp::Error
 // (kUsage) if the plan lacks what the kind needs.
 [[nodiscard]] Plan plan_for(PlanKind kind, const Plan& plan, int num_layers);
 

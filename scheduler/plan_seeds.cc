@@ -133,8 +133,8 @@ class Seeds {
 };
 
 // Asynchronous steps have no beginning and no end, so stages are as even as possible and all GPUs
-// get the same amount of work. Each GPU runs all stages in turn, unless the number of stages and
-// that of the GPUs have a common divisor.
+// get the same amount of work. Each GPU runs all stages in turn, unless the numbers of stages
+// and of GPUs have a common divisor.
 void Seeds::add_even(std::uint64_t num_tasks) {
   struct Shape {
     double estimate;

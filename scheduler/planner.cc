@@ -88,7 +88,7 @@ bool PlanSearch::is_perfect() {
 }
 
 // Offers the greedy cuts, so that the answer is never worse than they are. Their exact times are
-// skipped where they cost too much; the cuts are among the seeds anyway.
+// skipped if they cost too much; the cuts are among the seeds anyway.
 void PlanSearch::offer_greedy(std::uint64_t exact_until) {
   Cuts cuts = greedy_cuts(cost_.sums(), task_.workload.num_gpus, task_.limits.least_fused_start);
   for (; cuts.round_choice < static_cast<int>(task_.round_choices.size()); ++cuts.round_choice) {
@@ -98,8 +98,8 @@ void PlanSearch::offer_greedy(std::uint64_t exact_until) {
 }
 
 // Improves several seeds a little, then the better half of them more, and so on, since it shows
-// early which seed leads to the best plan. All turns except the last are restricted to ramps; where
-// layers differ, all except the last two; where GPUs differ, none.
+// early which seed leads to the best plan. All turns except the last are restricted to ramps; if
+// layers differ, all except the last two; if GPUs differ, none.
 void PlanSearch::run_tournament(std::uint64_t num_tasks) {
   const Horizon horizon = num_tournaments_++ % 2 == 0 ? Horizon::kShort : Horizon::kLong;
   const bool alike = layers_are_alike(task_.workload.layers);

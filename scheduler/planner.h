@@ -30,7 +30,7 @@ struct PlanChoice {
 };
 
 // Searches as long as the runtime can afford between rounds: about 10 ms on one core for models of
-// up to 64 layers, 40 ms for 94 layers, and about a second where a step has a million tasks. Throws
+// up to 64 layers, 40 ms for 94 layers, and about a second if a step has a million tasks. Throws
 // as PlanCost does.
 [[nodiscard]] PlanChoice fast_plan(const PlanTask& task, std::uint64_t seed = 1);
 
@@ -43,7 +43,7 @@ class PlanSearch {
   explicit PlanSearch(const PlanTask& task, std::uint64_t seed = 1);
 
   // Builds seeds at the first call and improves the best of them, until about `num_tasks` tasks
-  // (one stage of one microbatch) were simulated. A further call continues the search. Where the
+  // (one stage of one microbatch) were simulated. A further call continues the search. If the
   // simulation of one plan costs more than `num_tasks`, a few plans are still simulated.
   void run(std::uint64_t num_tasks);
 
@@ -61,7 +61,7 @@ class PlanSearch {
   [[nodiscard]] bool move_fused_start(Cuts& cuts);
   void offer(const PlanCandidate& candidate);
   void offer_greedy(std::uint64_t exact_until);
-  // In tasks. Changes that are not simulated count too, so that a search ends where nothing can be
+  // In tasks. Changes that are not simulated count too, so that a search ends if nothing can be
   // changed.
   [[nodiscard]] std::uint64_t effort() const {
     return cost_.num_simulated_tasks() + ramps_.effort_of_changes() + rejected_;

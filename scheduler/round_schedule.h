@@ -102,8 +102,8 @@ class RoundSimulator {
   int num_gpus_;
   int num_rounds_;
   int first_trained_layer_;
-  // By layer: the time at which its update is available, of the step before the last, the last, and
-  // the present one.
+  // By layer: the time at which its update is available, in the step before the previous one, in
+  // the previous step, and in the current one.
   std::vector<double> before_, last_, present_;
 };
 

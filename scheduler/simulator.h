@@ -44,7 +44,7 @@ struct Timeline {
   std::vector<double> start;  // ms, by task
   std::vector<double> end;
   double makespan = 0;  // ms
-  double busy = 0;      // ms, of all GPUs together
+  double busy = 0;      // ms, all GPUs together
 };
 
 // Simulates the graph. A task starts at max(its GPU is free and all of `after` have ended + lead,

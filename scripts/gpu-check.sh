@@ -64,7 +64,7 @@ print(":".join(str(folder) for folder in folders if folder.is_dir()))
 PYTHON
 }
 
-# run_part NAME: appends the part's rows to the table. The program ends by itself in time, after at
+# run_part NAME: appends the part's rows to the table. The program ends on its own in time, after at
 # most a minute for reading libraries and another for requesting memory. timeout is for a program
 # that does not end.
 run_part() {

@@ -24,7 +24,7 @@ SavedRun read_whole_checkpoint(const fs::path& checkpoint) {
 }
 
 // Rethrows the error that is being handled if its cause is this machine and not the checkpoint: a
-// checkpoint that may not be read, or cannot be read at present, is not damaged.
+// checkpoint that this process has no permission to read, or cannot read now, is not damaged.
 void rethrow_unless_damaged(const fs::path& checkpoint, const Error& error) {
   if (error.code() == ExitCode::kNoResource) throw;
   std::error_code failed;

@@ -131,7 +131,7 @@ void inspect_model(const TrainSettings& settings, RunInputs& inputs, Problems& p
   });
 }
 
-// Finds the checkpoint to resume from, and checks that its run can continue with the present
+// Finds the checkpoint to resume from, and checks that its run can continue with the current
 // settings.
 void find_checkpoint(const TrainSettings& settings, RunInputs& inputs, Problems& problems) {
   inputs.resume = find_resume_point(settings, problems);

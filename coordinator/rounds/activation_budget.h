@@ -47,14 +47,14 @@ struct RoundMemory {
 [[nodiscard]] RoundMemory memory_of(const Round& round, const RoundTable& table, const Catalogue& catalogue,
                                     bool rounds_overlap, const std::vector<LayerTiming>& times);
 
-// Keeps a number of bytes for each arena: for those of the workers, then for the coordinator's.
+// Keeps a number of bytes for each arena: first for the workers', then for the coordinator's.
 class ActivationBudget {
  public:
   explicit ActivationBudget(int num_workers);
 
   // Adds a finished round of this kind, whose first slot ran on `first_worker`. The budget is the
   // larger one of two numbers: what the rounds so far needed by this calculation, and what rounds
-  // like the last one of each kind will need, whichever worker they begin with. Needed is the
+  // like the newest one of each kind will need, whichever worker they begin with. Needed is the
   // maximum that is alive at once while such rounds follow each other, with kRoundsInFlight rounds
   // accepted and one slot running on each worker.
   void learn(PlanKind kind, RoundMemory round, int first_worker);

@@ -164,8 +164,8 @@ void StagePlans::cut_together(bool measured) {
     if (limits.threshold > 0) threshold = threshold > 0 ? std::min(threshold, limits.threshold) : limits.threshold;
   }
   if (cut.empty()) return;
-  // Before anything is measured, the layers' costs are used as their times, except where a device's
-  // memory limits the stages.
+  // Before anything is measured, the layers' costs are used as their times, unless a device's memory
+  // limits the stages.
   if (cut.size() == 1 && is_searched(*cut.front()) && (measured || !cut.front()->settings.fits_device)) {
     cut.front()->plans[PlanKind::kFused] = search(*cut.front(), requests.front(), measured);
     return;

@@ -8,7 +8,7 @@
 // On devices with memory of their own, the first rounds of a pipeline have stages of one layer,
 // since the memory that its layers need there is not known yet. After one round, stages are as long
 // as the measurements allow. If a round needs more memory than those before it, such as a round of
-// longer sequences, the stages are cut again where they do not fit any more.
+// longer sequences, the stages are cut again if they do not fit any more.
 //
 // Owned by the RoundFlow and guarded by the Coordinator's mutex. The Catalogue must outlive it.
 #pragma once

@@ -47,7 +47,7 @@ class StateSnapshot {
   void close();
 
   // Must be called before the group is changed; the group may be changed when it returns. `on_wait`
-  // is called before each wait for the saver; a wait ends when the saver has read its present piece
+  // is called before each wait for the saver; a wait ends when the saver has read its current piece
   // or part.
   void before_update(GroupId group, const std::function<void()>& on_wait);
 

@@ -18,7 +18,7 @@ class WeightStamps {
   explicit WeightStamps(Store& store) : store_(store) {}
 
   // Stamps all groups of a pipeline, whose working copies may have been written outside of a step:
-  // where a group has two copies, they hold `version` and the one before it. Frozen groups always
+  // if a group has two copies, they hold `version` and the one before it. Frozen groups always
   // have version 0. REQUIRES: no task of the pipeline is in flight.
   void stamp_all(std::uint32_t pipeline, Version version);
 

@@ -25,7 +25,7 @@ class SignalStack {
 };
 
 // From this call on, SEGV, BUS, FPE, ILL, ABRT and failing RP_ASSERTs are recorded in `entry` with
-// a backtrace (symbol+offset where the module exports symbols, otherwise module+offset). The
+// a backtrace (symbol+offset if the module exports symbols, otherwise module+offset). The
 // process then ends by the same signal. Call once, in the main thread, which gets a SignalStack for
 // the life of the process. The board must outlive the last thread of the process. Any number of
 // threads may crash at the same time; the first fault is recorded.

@@ -72,7 +72,7 @@ struct LayerSpec {
   // The kind of layer, such as "DecoderLayer 7". Part of the fingerprint that all processes
   // compare.
   std::string name;
-  // A hash of those of the factory's arguments that can be hashed. Part of the fingerprint.
+  // A hash of all arguments of the factory that can be hashed. Part of the fingerprint.
   std::uint64_t arguments_hash = 0;
   // Builds the layer. Called twice in the coordinator, for the description and for the initial
   // values, and at most once in each worker, when a stage first needs the layer.

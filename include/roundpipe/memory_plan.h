@@ -15,7 +15,7 @@ namespace rp {
 struct MemoryPlan {
   // The memory for one purpose.
   struct Item {
-    std::string purpose;      // as it is printed
+    std::string purpose;      // as printed
     std::uint64_t bytes = 0;  // planned
     // The bytes that the kernel has allocated at this moment. Set only for a session, because its
     // pipelines share their segments.
@@ -29,7 +29,7 @@ struct MemoryPlan {
   std::int64_t num_parameters = 0;  // tied ones count once
   double bytes_per_parameter = 0;   // bytes of weights, gradients and optimizer state
   // For a session: the page size that the kernel uses for these three, and how to get larger pages,
-  // as it is printed. Empty if they are stored in files, or if the device is emulated.
+  // as printed. Empty if they are stored in files, or if the device is emulated.
   std::string pages{};
 
   // Returns the planned bytes of all items.
@@ -45,7 +45,7 @@ struct MemoryPlan {
 struct WorkerMemoryUse {
   // The memory for one purpose.
   struct Item {
-    std::string purpose;           // as it is printed
+    std::string purpose;           // as printed
     std::uint64_t peak_bytes = 0;  // the maximum at any time
   };
   int worker = 0;

@@ -114,7 +114,7 @@ RP_INLINE void store(float* array, Floats value) { *reinterpret_cast<FloatsInMem
 RP_INLINE void store(Bf16* array, Floats value) { *reinterpret_cast<HalvesInMemory*>(array) = narrow(value); }
 RP_INLINE void store(Fp16* array, Floats value) { *reinterpret_cast<HalvesInMemory*>(array) = narrow_fp16(value); }
 
-// Return the value as it is after a store as T.
+// Return the value as a store as T would round it.
 RP_INLINE Floats rounded_to(Floats value, const float*) { return value; }
 RP_INLINE Floats rounded_to(Floats value, const Bf16*) { return widen(narrow(value)); }
 RP_INLINE Floats rounded_to(Floats value, const Fp16*) { return widen_fp16(narrow_fp16(value)); }

@@ -58,7 +58,7 @@ __device__ inline std::uint32_t bits_of(float value) { return __float_as_uint(va
 __device__ inline std::uint32_t bits_of(Bf16 value) { return value.bits; }
 __device__ inline std::uint32_t bits_of(Fp16 value) { return value.bits; }
 
-// Returns the value as it is after a store as T.
+// Returns the value as a store as T would round it.
 template <typename T>
 __device__ inline float rounded(float value) {
   return widen(narrow<T>(value));

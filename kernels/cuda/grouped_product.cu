@@ -22,7 +22,7 @@ constexpr unsigned kPlanThreads = 256;
 // its index among the expert's tiles.
 __global__ void __launch_bounds__(kPlanThreads) plan_expert_rows(ExpertRows a, std::int64_t num_tiles) {
   __shared__ std::int64_t rows_to[kPlanThreads], tiles_to[kPlanThreads];  // sums over the experts up to this thread's
-  std::int64_t first_row = 0, first_tile = 0;                             // of the present group of experts
+  std::int64_t first_row = 0, first_tile = 0;                             // of the current group of experts
   std::int64_t* tiles = a.plan + a.experts + 1;
   if (threadIdx.x == 0) a.plan[0] = 0;
   for (std::int64_t first = 0; first < a.experts; first += kPlanThreads) {

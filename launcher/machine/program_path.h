@@ -7,7 +7,7 @@
 
 namespace rp {
 
-// Returns the path of the program. A name with a slash is used as it is. A name without one is
+// Returns the path of the program. A name with a slash is used unchanged. A name without one is
 // looked up in `own_directory` (that of rp-launch), then in the directories of `search_path` (in
 // the format of PATH). Throws rp::Error kNotFound, or kCannotExecute for a file that is not a
 // program.

@@ -85,7 +85,7 @@ class HostMemory {
 
 }  // namespace
 
-// Of the memory on each side, one half is used for copies to the GPU, the other for copies from the
+// On each side, one half of the memory is used for copies to the GPU, the other for copies from the
 // GPU.
 class ProbeMeasure::Buffers {
  public:

@@ -1,6 +1,6 @@
 // launcher/process/run_dump.h
-// Formats the dump that is printed when a run is interrupted or stands still: what every process
-// does, what it waits for and since when, and what to do. Design: docs/design/dumps.md.
+// Formats the dump that is printed when a run is interrupted or makes no progress: what every
+// process does, what it waits for and since when, and what to do. Design: docs/design/dumps.md.
 //
 // Reads the fault board and /proc, so that stopped and dead processes are included. Used by
 // rp-launch, and by a Session without rp-launch.

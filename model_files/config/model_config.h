@@ -111,9 +111,9 @@ struct NamePrefixes {
 // values are consistent with each other.
 struct ModelConfig {
   std::string name{};     // of the preset or the folder
-  std::string family{};   // model_type, as "qwen3"
-  std::string wrapper{};  // model_type of the multimodal model whose text part this is, as "gemma3"; empty if the model
-                          // is a text model
+  std::string family{};   // model_type, such as "qwen3"
+  std::string wrapper{};  // model_type of the multimodal model whose text part this is, such as "gemma3"; empty if the
+                          // model is a text model
   NamePrefixes file_names{};    // in weight files
   NamePrefixes module_names{};  // in memory: the names in adapters, and those that select what is trained
   std::int64_t hidden = 0;
@@ -126,7 +126,7 @@ struct ModelConfig {
   double logit_softcap = 0;      // c: logits are c * tanh(logits / c); 0: none
   bool tied_head = false;        // the LM head is the embedding
   std::optional<DType> dtype{};  // as the file states: one of the dtypes of weights
-  std::string quantization{};    // quantisation method of the files' weights, as "mxfp4"; empty: they are not quantised
+  std::string quantization{};    // quantisation method of the files' weights, such as "mxfp4"; empty: not quantised
   std::vector<DecoderLayerConfig> layers{};
 
   [[nodiscard]] std::int64_t num_layers() const { return static_cast<std::int64_t>(layers.size()); }

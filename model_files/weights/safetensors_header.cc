@@ -184,7 +184,7 @@ class HeaderReader : public nlohmann::json_sax<json> {
     }
   }
 
-  // Throws the error for a value of the wrong kind in the present state.
+  // Throws the error for a value of the wrong kind in the current state.
   bool refuse_value() const {
     switch (state_) {
       case State::kStart: throw bad_input(file_, "the header is not a JSON object");

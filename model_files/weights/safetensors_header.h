@@ -35,7 +35,7 @@ struct TensorInfo {
 
 using TensorMap = std::map<std::string, TensorInfo, std::less<>>;
 
-// Returns the text of a shape, as "[576, 1536]".
+// Returns the text of a shape, such as "[576, 1536]".
 [[nodiscard]] std::string shape_text(const std::vector<std::int64_t>& shape);
 
 // Parses a header (without its length word) that belongs to `data_bytes` bytes of data. Time and

@@ -19,7 +19,7 @@ namespace rp::models {
 
 struct ExpertWeights {
   LinearWeights router{};  // [e, h]
-  // Of all experts: weights [e, i, h], [e, i, h], [e, h, i]; biases [e, i], [e, i], [e, h].
+  // All experts' weights: [e, i, h], [e, i, h], [e, h, i]; their biases: [e, i], [e, i], [e, h].
   LinearWeights gate{}, up{}, down{};
 };
 

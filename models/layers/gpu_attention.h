@@ -12,7 +12,7 @@
 // In bf16 and fp16, attention with documents (documents.h), a window or sinks is one call of the
 // flash kernel itself; with documents, of its variant for sequences of different lengths. The
 // kernel does not support sinks, but it returns the logarithm of each sum of exponentials, from
-// which the output and the gradients with a sink can be computed. Where this kernel cannot be used
+// which the output and the gradients with a sink can be computed. If this kernel cannot be used
 // (fp32, heads whose size is not a multiple of 8 or is above 256, a card before compute capability
 // 8.0), each document is a call of its own. The host needs the lengths for this, so it waits for
 // the GPU once. With a window or sinks, the complete scores are computed.

@@ -2,7 +2,7 @@
 // Computes products of rows with the weights of their experts, for mixtures of experts.
 //
 // On a GPU one kernel computes the products of all experts. It reads the numbers of rows from the
-// GPU's memory, so nothing waits for them. It is LibTorch's kernel (at::_grouped_mm) where there is
+// GPU's memory, so nothing waits for them. It is LibTorch's kernel (at::_grouped_mm) if there is
 // one: for bf16 on compute capability 9.0 and 10.0, and rows of a multiple of 8 elements. Otherwise
 // it is our own (kernels/cuda/grouped_product.cu). On the CPU there is one product per expert, in
 // fp32 for fp16 (linear.h).

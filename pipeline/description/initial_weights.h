@@ -13,7 +13,7 @@ namespace rp {
 
 // Writes the initial weights of a pipeline to the store: masters and the first working copy. Builds
 // one layer at a time, each with a random seed of its own, and calls `on_layer` after each. Returns
-// the buffers, by layer, of the layers that have buffers.
+// the buffers of the layers that have any, by layer.
 [[nodiscard]] std::map<int, std::vector<NamedBuffer>> write_initial_weights(const Model& model,
                                                                             const PipelineRecord& pipeline,
                                                                             Store& store,

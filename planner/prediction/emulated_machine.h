@@ -41,8 +41,8 @@ struct EmulatedMachine {
   [[nodiscard]] double slowness_of(int gpu) const;
 };
 
-// Returns the machine for a name: that of a GPU's profile, or a path, which contains '/' or ends in
-// ".json", of a profile or a workload file. The host of a profile is the server of the published
+// Returns the machine for a name: the name of a GPU's profile, or the path (which contains '/' or
+// ends in ".json") of a profile or a workload file. The host of a profile is the server of the published
 // runs. Throws rp::Error: kUsage for a word that is neither, kBadInput for a bad file.
 [[nodiscard]] EmulatedMachine emulated_machine(const std::string& name);
 

@@ -17,7 +17,7 @@ namespace rp {
 // The machine of a workload apart from its computing speed, for runs on it (`--device sim:FILE`).
 // 0: unlimited.
 struct DeviceSection {
-  double upload_gbs = 0;  // 10^9 bytes per second, of each GPU
+  double upload_gbs = 0;  // of each GPU, in 10^9 bytes per second
   double download_gbs = 0;
   double optimizer_gbs = 0;  // of updates in host memory
   double memory_gib = 0;     // of each GPU

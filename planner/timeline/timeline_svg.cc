@@ -246,8 +246,8 @@ class Drawing {
   const double scale_ms_, least_ms_;
   bool has_lanes_ = false, has_steps_ = false;
   int num_microbatches_ = 0;
-  // Of the longest text of a span. Shorter texts are also left out where the longest one does not
-  // fit; otherwise the labels would look random.
+  // The letters in the longest text of a span. Shorter texts are also left out if the longest one
+  // does not fit; otherwise the labels would look random.
   std::size_t max_letters_ = 0;
   int compute_height_ = 0, gap_ = 0, pitch_ = 0, rows_end_ = 0, height_ = 0;
 };

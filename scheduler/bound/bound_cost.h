@@ -41,7 +41,7 @@ class BoundCost {
   const bool splits_backward_;
   std::vector<Task> tasks_;    // each after the tasks that it waits for
   std::vector<int> gpus_;      // by kind and stage
-  std::vector<double> works_;  // ms by kind and stage, of the present call
+  std::vector<double> works_;  // ms by kind and stage, for the current call
   std::vector<double> ends_;   // by task number
   std::vector<double> free_;   // by GPU
 };

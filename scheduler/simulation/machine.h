@@ -41,7 +41,7 @@ struct LayerBytes {
   double gradient = 0;  // downloaded; 0: the layer is frozen
   double update = 0;    // through host memory, by the update of a step
   double sum = 0;       // through host memory, to add a round's gradient to those of the step's other rounds
-  double input = 0;     // activation in front of the layer, of one microbatch
+  double input = 0;     // one microbatch's activation in front of the layer
   // Other needs of GPU memory, as in LayerCost. Used for memory over time only.
   double accumulator = 0;  // fp32 gradients
   double saved = 0;        // of one microbatch, between recompute and backward
@@ -59,8 +59,8 @@ struct TransferPolicy {
   // root is copied.
   bool roots_yield = false;
   // The number of bytes between two places at which a bulk copy can be interrupted. An urgent copy
-  // of a worker waits for all bulk pieces that are in flight, so this is their length together,
-  // where pieces are the shortest.
+  // of a worker waits for all bulk pieces that are in flight, so this is their total length
+  // when pieces are shortest.
   double piece = static_cast<double>(kBulkPiecesInFlight * kMinBulkPieceBytes);
 };
 

@@ -17,7 +17,7 @@ struct MachineRun {
   ServerProfile server{};
   int num_gpus = 1;
   Accumulate accumulate = Accumulate::kFp32;
-  HostSettings host{};         // num_microbatches is that of a round
+  HostSettings host{};         // num_microbatches: in a round
   bool pinned_weights = true;  // false: they are uploaded from pageable memory
 };
 

@@ -1,5 +1,5 @@
 // tests/common/wait_limits.h
-// Limits for waits that a test expects to end by themselves.
+// Limits for waits that a test expects to end on their own.
 #pragma once
 
 #include <atomic>

@@ -130,8 +130,8 @@ TEST(MachineRun, TakesTheTimeOfTheModelAndNoneOfTheMemory) {
     const std::int64_t round_ns = kNumMicrobatches * (kNumLayers * (kForwardNs + kBackwardNs) + 3 * kForwardNs);
     EXPECT_EQ(measured.busy_ns, round_ns * measured.num_steps);
     // A run is never faster than the model, and slower by the other load of this machine. A
-    // synchronous step may begin before the last one ends, and the time of an asynchronous one may
-    // differ a little from the mean.
+    // synchronous step may begin before the previous one ends, and the time of an asynchronous one
+    // may differ a little from the mean.
     EXPECT_GE(measured.step_ms(), 0.9 * simulated_step_ms(training));
     EXPECT_GT(measured.efficiency(), 0.05);
     EXPECT_GT(store->catalogue().parameter_bytes(), std::uint64_t{7} << 30);

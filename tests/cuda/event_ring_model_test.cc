@@ -38,7 +38,7 @@ struct Producer {
   auto operator<=>(const Producer&) const = default;
 };
 struct Consumer {
-  int read = 0;  // index of its present read
+  int read = 0;  // index of its current read
   int step = 0;
   int buffered = -1;  // a store to `held` that is not visible to others yet
   auto operator<=>(const Consumer&) const = default;

@@ -29,7 +29,7 @@ struct Watch {
   std::string_view input{};
   bool has_input = false;
   std::int64_t begin_ns = 0;
-  std::atomic<std::int64_t> bytes{0};  // allocated at present
+  std::atomic<std::int64_t> bytes{0};  // currently allocated
   std::int64_t bytes_before = 0;       // allocated before the input
   std::int64_t peak_bytes = 0;
 };

@@ -29,7 +29,7 @@ struct InputCost {
 };
 InputCost end_input();
 
-// Reports the present input and ends the process with exit code 1. `why`: as "is refused, but ...".
+// Reports the current input and ends the process with exit code 1. `why`: such as "is refused, but ...".
 [[noreturn]] void fail_input(const char* why);
 
 }  // namespace rp::fuzz

@@ -88,8 +88,8 @@ TEST_P(Attention, HeadsWithoutGroupsAndOneGroupForAllWorkToo) {
   }
 }
 
-// The windows are around the size of a tile, of one position, and longer than the sequence. Heads
-// of size 7 are computed by LibTorch.
+// The windows have one position, about the size of a tile, or more than the sequence. Heads of
+// size 7 are computed by LibTorch.
 TEST_P(Attention, WindowsAgreeWithTheFormulaAtEveryBorderOfATile) {
   for (const std::int64_t window : {1, 2, 15, 63, 64, 65, 130, 500}) {
     for (const std::int64_t t : {1, 64, 65, 200}) {

@@ -63,7 +63,7 @@ struct Scale : torch::nn::Module {
   at::Tensor weight;
 };
 
-// The tensors in a call's arguments are cut; everything else reaches each microbatch as it is.
+// The tensors in a call's arguments are cut; everything else reaches each microbatch unchanged.
 TEST(NestedArguments, ReachTheLossOfEveryMicrobatch) {
   at::set_num_threads(1);
   const auto nested_loss = [](at::Tensor output, const Value& arguments) {

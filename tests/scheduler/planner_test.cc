@@ -83,7 +83,7 @@ TEST(Planner, HasGoodPlansForRandomTasks) {
   }
 }
 
-// The work of a search is bounded, even where a plan of single layers costs more to simulate than
+// The work of a search is bounded, even if a plan of single layers costs more to simulate than
 // the budget of the whole search. Before this bound, exact times of seeds alone were 20 billion
 // tasks.
 TEST(Planner, AStepOfAMillionTasksIsNoLongSearch) {

@@ -246,7 +246,7 @@ def wait_for_standstill(pid, workers):
 
 
 class Dumps(unittest.TestCase):
-    """Runs that stand still, and runs that are interrupted twice, print once what each process does or waits for."""
+    """Runs that make no progress, and runs interrupted twice, print once what each process does or waits for."""
 
     def ended(self, run, code):
         actual, out, err = run.end(self)

@@ -157,7 +157,7 @@ def tensors_of(folder: Path) -> dict:
 
 
 class MultimodalTest(ExportedTest):
-    """Of a multimodal model the text part is trained, and the rest is copied unchanged."""
+    """The text part of a multimodal model is trained, and the rest is copied unchanged."""
 
     def setUp(self):
         super().setUp()

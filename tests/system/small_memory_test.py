@@ -53,7 +53,7 @@ class SmallSharedMemoryTest(LaunchedTest):
 
 class TooLargeModelTest(LaunchedTest):
     def test_too_little_memory_is_69_before_anything_is_written(self):
-        """Uses weights that are a hole in a file, of a model that needs 1.5 times the machine's memory."""
+        """Uses a model that needs 1.5 times the machine's memory, and whose weights are a hole in a file."""
         with open("/proc/meminfo") as file:
             total = int(file.readline().split()[1]) * 1024
         config = json.loads((SAMPLE / "model" / "config.json").read_text())

@@ -193,7 +193,7 @@ class ServedWorker {
     store->epoch().publish(kEndEpoch);
     join();
   }
-  // Waits until serve() has ended by itself.
+  // Waits until serve() has ended on its own.
   void join() {
     thread_.join();
     if (error_) std::rethrow_exception(error_);

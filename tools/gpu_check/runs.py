@@ -123,7 +123,7 @@ def kill_coordinator(process: subprocess.Popen, output: Path) -> None:
         os.kill(pid_of(output, "RP_ROLE=coordinator"), signal.SIGKILL)
         process.wait(timeout=30)
     except (OSError, RuntimeError, subprocess.TimeoutExpired):
-        pass  # rp-launch ends by itself, or is killed later; the reader of the trace reports if it is missing
+        pass  # rp-launch ends on its own, or is killed later; the reader of the trace reports if it is missing
 
 
 def processes_with(word: Path | str) -> list[int]:

@@ -19,7 +19,7 @@ struct TokenSpan {
 };
 
 // Returns the identity of the tokenizer in a model's folder, as stored in token files: the first 8
-// bytes, little endian, of the SHA-256 of its tokenizer.json. Returns 0 if there is no such file.
+// bytes of the SHA-256 of its tokenizer.json, little endian. Returns 0 if there is no such file.
 // Throws rp::Error (kBadInput) if it cannot be read.
 [[nodiscard]] std::uint64_t tokenizer_identity(const std::filesystem::path& model);
 

@@ -81,7 +81,7 @@ class Progress {
   ProgressStyle style_;
   bool has_shown_ = false;
   std::int64_t drawn_at_ns_ = 0;
-  std::string bar_;  // as it is on the terminal, or ""
+  std::string bar_;  // as drawn on the terminal, or ""
 };
 
 }  // namespace rp

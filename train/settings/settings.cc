@@ -136,7 +136,7 @@ void check_together(const TrainSettings& s, SettingReader& reader) {
   }
 }
 
-// Adds the settings that a checkpoint was saved with, where `values` has none.
+// Adds the settings that a checkpoint was saved with, for options that `values` does not have.
 void add_saved_settings(const std::filesystem::path& checkpoint, const SavedSettingsReader& read_saved,
                         OptionValues& values, Problems& problems) {
   problems.collect([&] {

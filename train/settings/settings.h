@@ -110,7 +110,7 @@ using SavedSettingsReader = std::function<std::map<std::string, std::string>(con
 
 // Parses and checks the command line. `arguments`: all that follow the program's own name. Reads
 // the configuration file that they name and, by `read_saved`, the settings of the checkpoint of
-// --export, which apply where the arguments do not set a value. Throws one rp::Error that lists
+// --export, which apply if the arguments do not set a value. Throws one rp::Error that lists
 // every problem, each with its option (or file and line), its value, the limit and a remedy:
 // kBadInput if all problems are in these files, else kUsage. A run on an emulated device
 // (`is_emulated`) requires only a model, which may be a preset; its other settings have defaults.

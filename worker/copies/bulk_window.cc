@@ -61,7 +61,7 @@ void BulkWindow::enqueue_next(std::int64_t now_ns) {
   enqueued_ns_ = now_ns;
 }
 
-// A piece that was done before the thread looked is no sample. This is always the case where the
+// A piece that was done before the thread looked is no sample. This is always the case if the
 // enqueueing thread does the copy itself.
 void BulkWindow::see_done(std::uint64_t num_done, bool was_awaited, std::int64_t now_ns) {
   num_done_ = std::max(num_done_, num_done);

@@ -22,7 +22,7 @@ namespace rp {
 
 // The times and the output of a layer for one microbatch.
 struct EmulatedLayer {
-  std::int64_t forward_ns = 0;  // also that of a recompute
+  std::int64_t forward_ns = 0;  // also the time of a recompute
   std::int64_t backward_ns = 0;
   TensorDesc output;  // also describes the output's gradient
 };

@@ -31,7 +31,7 @@ struct UseMemory {
   UseId use{};
   const std::byte* weights = nullptr;  // the group's working copy
   float* accumulator = nullptr;        // fp32 sum over the microbatches; null in forward stages and for frozen groups
-  std::byte* gradient = nullptr;       // the rounded gradient, which is downloaded; null where accumulator is
+  std::byte* gradient = nullptr;       // the rounded gradient, which is downloaded; null if accumulator is
 };
 
 // A task and its memory. `uses` is sorted by (layer, use).
@@ -108,7 +108,7 @@ struct MicrobatchTime {
 struct TaskTotals {
   std::vector<double> square_sums;  // of the rounded gradients; 0 for uses without one
   std::vector<LayerTime> layer_times;
-  std::vector<LayerMemory> layer_memory;  // empty where it is not measured
+  std::vector<LayerMemory> layer_memory;  // empty if it is not measured
   std::uint64_t resident_bytes = 0;       // tensors on the device before the task
   std::vector<LossRecord> losses;         // fused stages only; those that run() returned
   ComputeTimes compute{};

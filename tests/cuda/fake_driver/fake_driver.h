@@ -56,7 +56,7 @@ class FakeDriver {
 
   [[nodiscard]] const CudaDriver& table() const;
 
-  // Makes the driver's function of this name, as "cuMemcpyAsync", fail once, at its `call`-th call
+  // Makes the driver's function of this name, such as "cuMemcpyAsync", fail once, at its `call`-th call
   // from now on (1: the next).
   void fail(const std::string& function, CUresult result, int call = 1);
   // Must be called before each launch of the kernel of this name. At its first launch in the
@@ -90,7 +90,7 @@ class FakeDriver {
   // Returns how often a registration included memory that was registered already.
   [[nodiscard]] int num_registered_twice() const;
 
-  // Return the bytes that are registered and allocated at present.
+  // Return the bytes that are currently registered and allocated.
   [[nodiscard]] std::uint64_t registered_bytes() const;
   [[nodiscard]] std::uint64_t taken_bytes() const;
 
