@@ -3,16 +3,14 @@
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
-#include <cstdio>
 
+#include "common/system/nameless_file.h"
 #include "common/system/retry.h"
 #include "common/text.h"
 #include "hoststore/memory/memory_limit.h"
@@ -25,45 +23,6 @@ namespace ipc = boost::interprocess;
 const char* backing_name(Backing backing) { return backing == Backing::kShm ? "shm" : "memfd"; }
 
 namespace {
-
-constexpr int kNameAttempts = 16;
-
-std::string random_name() {
-  std::array<unsigned char, 16> random{};
-  if (getrandom(random.data(), random.size(), 0) != static_cast<ssize_t>(random.size())) {
-    throw Error(ExitCode::kNoResource, cat("no random numbers from the kernel: ", errno_text(errno)));
-  }
-  std::string name = "/rp.";
-  for (const unsigned char byte : random) {
-    std::array<char, 3> text{};
-    std::snprintf(text.data(), text.size(), "%02x", byte);
-    name += text.data();
-  }
-  return name;
-}
-
-// Creates a file and removes its name at once. `open_new` is called with a random name. Returns
-// nothing, with errno set, if the file cannot be created.
-template <typename OpenNew, typename Unlink>
-UniqueFd create_nameless(OpenNew open_new, Unlink unlink_name) {
-  for (int attempt = 0; attempt < kNameAttempts; ++attempt) {
-    const std::string name = random_name();
-    UniqueFd fd(open_new(name));
-    if (fd) {
-      unlink_name(name);
-      return fd;
-    }
-    if (errno != EEXIST) break;
-  }
-  return UniqueFd();
-}
-
-constexpr int kNewFile = O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC;
-
-UniqueFd create_shm() {
-  return create_nameless([](const std::string& name) { return shm_open(name.c_str(), kNewFile, 0600); },
-                         [](const std::string& name) { shm_unlink(name.c_str()); });
-}
 
 std::uint64_t free_bytes_of_shm() { return free_bytes_on_disk("/dev/shm"); }
 
@@ -86,7 +45,8 @@ struct MappableDescriptor {
 }  // namespace
 
 Segment Segment::create(Backing backing, std::string purpose) {
-  UniqueFd fd = backing == Backing::kShm ? create_shm() : UniqueFd(memfd_create(purpose.c_str(), MFD_CLOEXEC));
+  UniqueFd fd = backing == Backing::kShm ? create_nameless_file("/dev/shm")
+                                         : UniqueFd(memfd_create(purpose.c_str(), MFD_CLOEXEC));
   if (!fd) {
     const int error = errno;
     const char* remedy = error == EMFILE || error == ENFILE ? "; raise the limit on open files (ulimit -n)"
@@ -106,9 +66,7 @@ Segment Segment::create_file(const std::string& directory, std::string purpose) 
                 cat("--params-on ", directory, ": ", is_there ? "it is no directory" : errno_text(errno),
                     "; give a directory with room for weights, gradients and optimizer state"));
   }
-  UniqueFd fd =
-      create_nameless([&](const std::string& name) { return open((directory + name).c_str(), kNewFile, 0600); },
-                      [&](const std::string& name) { unlink((directory + name).c_str()); });
+  UniqueFd fd = create_nameless_file(directory);
   if (!fd) {
     throw Error(ExitCode::kNoResource, cat("--params-on ", directory, ": cannot make a file for ", purpose, " there: ",
                                            errno_text(errno), "; choose a directory that you may write to"));

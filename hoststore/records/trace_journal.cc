@@ -6,13 +6,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <tuple>
 #include <utility>
 
 #include "common/check.h"
+#include "common/system/nameless_file.h"
 #include "common/text.h"
 #include "roundpipe/error.h"
 
@@ -55,10 +54,8 @@ void set_text(std::array<char, N>& place, const std::string& text) {
 }  // namespace
 
 TraceJournal TraceJournal::create(const std::filesystem::path& directory, const TraceTitle& title) {
-  std::string name = (directory / ".roundpipe-trace-XXXXXX").string();
-  UniqueFd fd(mkostemp(name.data(), O_CLOEXEC));
+  UniqueFd fd = create_nameless_file(directory);
   if (!fd) throw_unwritable(directory, "create a file", errno);
-  unlink(name.c_str());  // so that no file is left behind, however the run ends
   const int failed = reserve(fd.get(), 0, kTraceHeaderBytes);
   if (failed != 0) throw_unwritable(directory, "posix_fallocate", failed);
   auto* header = reinterpret_cast<TraceHeader*>(map(fd.get(), 0, kTraceHeaderBytes, 0));

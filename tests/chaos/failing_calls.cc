@@ -62,15 +62,14 @@ enum Call {
   kEventfd,
   kSignalfd,
   kMemfd,
-  kShm,
   kPidfd,
   kThread,
   kNumCalls
 };
 constexpr std::array<const char*, kNumCalls> kCallNames = {
-    "write", "pwrite",  "writev",   "fsync",        "fdatasync", "rename",     "fallocate",     "ftruncate",
-    "dup",   "fork",    "open",     "mkdir",        "unlink",    "mmap",       "socketpair",    "pipe",
-    "epoll", "eventfd", "signalfd", "memfd_create", "shm_open",  "pidfd_open", "pthread_create"};
+    "write", "pwrite",  "writev",   "fsync",        "fdatasync",  "rename",        "fallocate",  "ftruncate",
+    "dup",   "fork",    "open",     "mkdir",        "unlink",     "mmap",          "socketpair", "pipe",
+    "epoll", "eventfd", "signalfd", "memfd_create", "pidfd_open", "pthread_create"};
 
 constexpr int kNone = 0;
 constexpr int kShort = -1;
@@ -473,10 +472,6 @@ int signalfd(int fd, const sigset_t* set, int flags) noexcept {
 int memfd_create(const char* name, unsigned flags) noexcept {
   FAIL_BY_PATH(kMemfd, name);
   return NEXT(memfd_create)(name, flags);
-}
-int shm_open(const char* name, int flags, mode_t mode) {
-  FAIL_BY_PATH(kShm, name);
-  return NEXT(shm_open)(name, flags, mode);
 }
 // Of the calls that programs make by number, only SYS_pidfd_open is counted.
 long syscall(long number, ...) noexcept {

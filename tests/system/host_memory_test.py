@@ -36,7 +36,7 @@ def segments_of(launcher: int) -> dict[tuple[int, int], int]:
     sizes = {}
     for entry in Path(f"/proc/{launcher}/fd").iterdir():
         name = os.readlink(entry)
-        if name.endswith(" (deleted)") and (name.startswith("/memfd:") or "/rp." in name):
+        if name.endswith(" (deleted)") and (name.startswith("/memfd:") or "/#" in name):
             info = entry.stat()
             sizes[info.st_dev, info.st_ino] = info.st_blocks * 512
     return sizes
