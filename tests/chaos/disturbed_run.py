@@ -94,7 +94,7 @@ def processes_of(mark: str) -> list[int]:
 
 
 def shared_memory() -> set[str]:
-    return {name for name in os.listdir("/dev/shm") if name.startswith("rp.")}
+    return {name for name in os.listdir("/dev/shm") if name.startswith(".roundpipe-")}
 
 
 def what_is_left(mark: str, temporary: Path, present_before: set[str]) -> list[str]:

@@ -83,7 +83,7 @@ class LaunchedTest(unittest.TestCase):
             except OSError:
                 continue
             self.assertFalse(mine in words and b"train" in words, f"process {entry.parent.name} is left: {words!r}")
-        self.assertEqual([p.name for p in Path("/dev/shm").iterdir() if p.name.startswith("rp.")], [])
+        self.assertEqual([p.name for p in Path("/dev/shm").iterdir() if p.name.startswith(".roundpipe-")], [])
 
     def refused(self, expect: int, *parts: str, launch: tuple = ("--workers", "8"), untouched: bool = True, **changes) -> str:
         """Checks that a run fails with this code and one message on stderr that contains these parts."""
