@@ -30,6 +30,7 @@ SignalReader::SignalReader() {
               cat("cannot receive signals (", errno_text(errno), "); raise the limit on open files (ulimit -n)"));
 }
 
+// NOLINTNEXTLINE(readability-make-member-function-const): removes the signal from the descriptor.
 std::optional<signalfd_siginfo> SignalReader::next() {
   signalfd_siginfo signal{};
   if (read(fd(), &signal, sizeof(signal)) != sizeof(signal)) return std::nullopt;

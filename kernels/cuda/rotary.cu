@@ -16,7 +16,8 @@ __global__ void __launch_bounds__(kThreads) fill_table(RotaryAngles a) {
   const std::int64_t count = a.length * a.half;
   for (std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; i < count;
        i += std::int64_t{gridDim.x} * kThreads) {
-    const float angle = static_cast<float>(i / a.half) * a.frequencies[i % a.half];
+    const std::int64_t position = i / a.half;
+    const float angle = static_cast<float>(position) * a.frequencies[i % a.half];
     a.cosine[i] = rounded<T>(cosf(angle) * a.factor);
     a.sine[i] = rounded<T>(sinf(angle) * a.factor);
   }
