@@ -87,16 +87,15 @@ void attention_grad_rows(const AttentionGradRows& a, std::int64_t begin, std::in
 
 // Processes sixteen rows at a time through registers, so that whole cache lines are read and
 // written.
-template <typename Word>
-void transpose(const void* from, std::int64_t stride, std::int64_t rows, std::int64_t columns, void* to,
-               std::int64_t width, std::int64_t to_stride) {
+void transpose_words(const void* from, std::int64_t stride, std::int64_t rows, std::int64_t columns, void* to,
+                     std::int64_t width, std::int64_t to_stride) {
   for (std::int64_t row = 0; row < width; row += kLanes) {
     const std::int64_t count = rows - row < kLanes ? rows - row : kLanes;
     for (std::int64_t column = 0; column < columns; ++column) {
-      Word* target = static_cast<Word*>(to) + column * to_stride + row;
-      const Word* source = static_cast<const Word*>(from) + row * stride + column;
+      WordInMemory* target = static_cast<WordInMemory*>(to) + column * to_stride + row;
+      const WordInMemory* source = static_cast<const WordInMemory*>(from) + row * stride + column;
       const std::int64_t room = width - row < kLanes ? width - row : kLanes;
-      for (std::int64_t k = 0; k < room; ++k) target[k] = k < count ? source[k * stride] : Word{};
+      for (std::int64_t k = 0; k < room; ++k) target[k] = k < count ? source[k * stride] : 0;
     }
   }
 }
@@ -106,9 +105,8 @@ void pack_matrix(DType dtype, const PackRows& a) {
   if (a.transposed) {
     const std::int64_t to_stride = a.to_stride == 0 ? a.width : a.to_stride;
     // In bf16 a pair of columns is one word.
-    dtype == DType::kBFloat16
-        ? transpose<WordInMemory>(a.from, a.stride / 2, a.rows, a.columns / 2, a.to, a.width, to_stride)
-        : transpose<WordInMemory>(a.from, a.stride, a.rows, a.columns, a.to, a.width, to_stride);
+    const std::int64_t word_columns = dtype == DType::kBFloat16 ? 2 : 1;
+    transpose_words(a.from, a.stride / word_columns, a.rows, a.columns / word_columns, a.to, a.width, to_stride);
     return;
   }
   if (dtype == DType::kFloat32) {

@@ -21,11 +21,14 @@ constexpr std::int64_t kLanes = 16;
 using Floats = float __attribute__((vector_size(64)));
 using Words = std::uint32_t __attribute__((vector_size(64)));
 using Halves = std::uint16_t __attribute__((vector_size(32)));
-// The same types in memory, at any address.
-using FloatsInMemory = float __attribute__((vector_size(64), aligned(4), may_alias));
-using WordsInMemory = std::uint32_t __attribute__((vector_size(64), aligned(2), may_alias));
-using WordInMemory = std::uint32_t __attribute__((aligned(2), may_alias));
-using HalvesInMemory = std::uint16_t __attribute__((vector_size(32), aligned(2), may_alias));
+// The same types in memory, at the address of any float or 16-bit number. clang ignores an alignment
+// that is written behind the aliased type.
+using FloatsInMemory [[gnu::aligned(4), gnu::may_alias]] = Floats;
+using WordsInMemory [[gnu::aligned(2), gnu::may_alias]] = Words;
+using WordInMemory [[gnu::aligned(2), gnu::may_alias]] = std::uint32_t;
+using HalvesInMemory [[gnu::aligned(2), gnu::may_alias]] = Halves;
+static_assert(alignof(FloatsInMemory) == 4 && alignof(WordsInMemory) == 2 && alignof(WordInMemory) == 2 &&
+              alignof(HalvesInMemory) == 2);
 
 struct Bf16 {
   std::uint16_t bits;

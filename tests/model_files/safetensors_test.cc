@@ -7,18 +7,14 @@
 #include "common/system/clock.h"
 #include "common/text.h"
 #include "tests/common/expect_refusal.h"
+#include "tests/common/sanitizers.h"
 #include "tests/common/temp_directory.h"
 #include "tests/model_files/safetensors_bytes.h"
 
 namespace rp {
 namespace {
 
-// The sanitizers make the code about ten times slower.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr std::int64_t kRefusalTime = 2'000 * kNsPerMs;
-#else
-constexpr std::int64_t kRefusalTime = 100 * kNsPerMs;
-#endif
+constexpr std::int64_t kRefusalTime = (test::kIsSanitized ? 2'000 : 100) * kNsPerMs;
 
 // CPU time, because other tests may run on the same core.
 std::int64_t thread_cpu_ns() {

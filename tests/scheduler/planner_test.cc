@@ -7,17 +7,14 @@
 #include <string>
 
 #include "tests/common/expect_refusal.h"
+#include "tests/common/sanitizers.h"
 #include "tests/scheduler/golden_schedules.h"
 #include "tests/scheduler/random_tasks.h"
 
 namespace rp::test {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int kRandomTasks = 10, kSeeds = 1;
-#else
-constexpr int kRandomTasks = 300, kSeeds = 24;
-#endif
+constexpr int kRandomTasks = kIsSanitized ? 10 : 300, kSeeds = kIsSanitized ? 1 : 24;
 
 // The best steps known for the inputs of the golden tables, and the share that the Python version's
 // cuts waste (REFERENCE 2).

@@ -8,6 +8,7 @@
 #include "scheduler/bound/bound_schedules.h"
 #include "scheduler/round_schedule.h"
 #include "tests/common/expect_refusal.h"
+#include "tests/common/sanitizers.h"
 #include "tests/scheduler/golden_schedules.h"
 #include "tests/scheduler/random_tasks.h"
 
@@ -98,9 +99,7 @@ TEST_P(GoldenSchedules, TheGraphOfChainedStepsHasTheirPeriod) {
 }
 
 TEST_P(GoldenSchedules, AreSimulatedInLessThanTenMilliseconds) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "of a program without a sanitizer";
-#endif
+  if (kIsSanitized) GTEST_SKIP() << "a sanitizer makes the simulator slower";
   const GoldenModel& golden = GetParam();
   // Processor time, since other tests run at the same time.
   const auto now = [] {
