@@ -1,5 +1,5 @@
-// Measures whether it pays that the coordinator gathers the rows of an embedding which a microbatch
-// needs, and adds their gradients, compared with a worker that uploads the whole table.
+// Measures whether it pays to let the coordinator gather the rows of an embedding that a microbatch
+// needs, and add up their gradients, instead of letting a worker upload the whole table.
 //
 //   embedding_rows [rows] [width] [microbatches] [tokens of a microbatch]     default: 49152 576 8 1024
 //

@@ -1,7 +1,7 @@
 // Measures the first launch of each of our kernels and of cuBLAS (its handle and a product). Each
-// is launched twice, in a process in which no other stream has work, and in one in which a stream
-// waits for a word that is not written yet, as workers' streams do. If the driver waits for that
-// stream before it loads a kernel, the launch is held up until a watchdog writes the word.
+// is launched twice in a process in which no other stream has work, and twice in one in which a
+// stream waits for a word that is not written yet, as workers' streams do. If the driver waits for
+// that stream before it loads a kernel, the launch is held up until a watchdog writes the word.
 //
 // Prints a line of JSON for each. Exit code 69 without a GPU.
 //
@@ -32,8 +32,7 @@ void check_blas(int status, const char* what) {
   if (status != 0) throw rp::Error(rp::ExitCode::kUserError, rp::cat("cuBLAS: ", what, " gave ", status));
 }
 
-// Makes a handle and computes a product. The handle is not destroyed, since that is not to be
-// measured.
+// Returns the launch of a product, which uses `handle`.
 rp::FirstLaunch product(const rp::Cublas& cublas, void* handle, CUdeviceptr data) {
   return {"cuBLAS product", [&cublas, handle, data](CUstream stream) {
             const float one = 1, zero = 0;
@@ -69,7 +68,7 @@ void print_times(bool is_beside, double watch_s) {
   print(launches);
   const rp::FoundCublas cublas = rp::load_cublas("", rp::cublas_name());
   if (!cublas.table) throw rp::Error(rp::ExitCode::kNoResource, cublas.problem);
-  void* handle = nullptr;
+  void* handle = nullptr;  // not destroyed, because that is not to be measured
   print({{"cuBLAS handle", [&](CUstream) {
             if (handle == nullptr) check_blas(cublas.table->create(&handle), "making a handle");
           }}});

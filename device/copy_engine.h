@@ -6,8 +6,8 @@
 // stream is done. The link executes one copy at a time. When the link becomes free and several
 // streams have a copy waiting, the copy of the first stream goes first, or, without priorities, the
 // copy that was enqueued first. A running copy is never interrupted. A copy begins when it is
-// enqueued or when the link becomes free, whichever is later, so delays of the caller never add to
-// the time of a queue.
+// enqueued or when the link becomes free, whichever is later, even if the caller looks only after
+// that. So the caller's delays do not accumulate.
 //
 // Pure arithmetic in ns of a clock that the caller reads; `now_ns` must never decrease. Not
 // thread-safe.
@@ -42,7 +42,7 @@ class CopyEngine {
   };
 
   // `bytes_per_ns` is the rate of the link; 0 means infinitely fast. `latency_ns`, by stream, is
-  // the time that a copy takes in addition to its time on the link, during which the link executes
+  // the time that a copy takes in addition to its time on the link; meanwhile, the link can execute
   // other copies. If `first_stream_first` is false, copies are executed in the order in which they
   // were enqueued.
   CopyEngine(double bytes_per_ns, std::vector<std::int64_t> latency_ns, bool first_stream_first = true);
@@ -58,7 +58,7 @@ class CopyEngine {
   [[nodiscard]] std::int64_t next_due_ns() const;
 
   // Returns the times of the copy that ends last among those from or to this memory that have begun
-  // at `now_ns`; zeros if there is none.
+  // by `now_ns`; zeros if there is none.
   [[nodiscard]] CopyTimes last_copy(const Copy& memory, std::int64_t now_ns);
 
  private:

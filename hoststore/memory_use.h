@@ -17,8 +17,8 @@ enum class MemoryUse : std::uint32_t {
   kAccumulators,  // fp32 gradients of a stage
   kGradients,     // rounded gradients of stages, for the download
   kInputs,        // inputs of microbatches
-  kOutputs,       // outputs of microbatches: LibTorch's tensors from when they are handed to the download
-  kTensors,       // LibTorch's other tensors: data that a backward needs of its forward, workspace, buffers of layers
+  kOutputs,       // outputs of microbatches; a LibTorch tensor counts here once it is handed to the download
+  kTensors,       // LibTorch's other tensors: data saved for a backward pass, workspace, buffers of layers
   kResults,       // losses, sums, times
 };
 inline constexpr std::size_t kMemoryUses = 7;
@@ -34,7 +34,7 @@ struct DeviceMemoryPeaks {
   std::uint64_t limit_bytes = 0;     // the maximum that the worker may use; 0 if the device's memory is the host's
   std::uint64_t peak_bytes = 0;      // of all purposes together
   std::uint64_t resident_bytes = 0;  // tensors and results that exist between two tasks
-  BytesByUse peak_by_use{};          // the peaks of different purposes may be at different times
+  BytesByUse peak_by_use{};          // different purposes may reach their peaks at different times
   // Bytes of the store that were copied through a pinned buffer because they were not registered.
   std::uint64_t staged_bytes = 0;
   bool operator==(const DeviceMemoryPeaks&) const = default;

@@ -3,7 +3,8 @@
 
     scripts/check_tidy.py [BUILD_DIRECTORY]     default: build/asan
 
-Prints each finding once; exit code 1 if there is one. Tests and generated sources are left out.
+Prints each finding once; exit code 1 if there is one. Tests, benchmarks and the sources of precompiled headers are
+left out.
 """
 import json
 import os
@@ -18,7 +19,7 @@ FINDING = re.compile(r"^(.+?):\d+:\d+: (?:warning|error): ")
 
 
 def sources(build: Path) -> list[str]:
-    """Returns the compiled sources of the rooms; with RP_UNITY, each consists of several of ours."""
+    """Returns the compiled sources of the rooms; with RP_UNITY, each of them includes several source files."""
     commands = json.loads((build / "compile_commands.json").read_text())
     names = [command["file"] for command in commands]
     relative = [os.path.relpath(name, build if name.startswith(f"{build}/") else ROOT) for name in names]

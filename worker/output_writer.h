@@ -2,8 +2,8 @@
 // Writes a task's outputs to the worker's activation arena, and announces to the readers where they
 // are.
 //
-// Used by the stage runner only. The coordinator returns blocks that are no longer needed through
-// its free ring.
+// Used by the stage runner only. When a block is no longer needed, the coordinator returns it
+// through the worker's free ring.
 #pragma once
 
 #include <array>
@@ -37,7 +37,7 @@ class OutputWriter {
   // arena cannot grow. REQUIRES: wait_room() returned kReached.
   void write(const Command& command, int microbatch, MicrobatchOutputs outputs);
 
-  // Makes what is enqueued on the output download stream from now on run after `event`.
+  // Makes the output download stream wait for `event` before it runs what is enqueued from now on.
   void wait_event(const Event& event) { stream_.wait_event(event); }
   // Records `event` after everything that is enqueued on the output download stream.
   void record(Event& event) { stream_.record(event); }

@@ -19,12 +19,12 @@ inline std::int64_t now_ns() {
 // Sleeps until a time of the same clock. Never returns earlier.
 void sleep_until_ns(std::int64_t end_ns);
 
-// Like sleep_until_ns(), but returns as little later as possible: it spins for the last 0.2 ms,
-// because timers of virtual machines are late by up to this time.
+// Like sleep_until_ns(), but returns as soon after that time as possible: it spins for the last
+// 0.2 ms, because timers of virtual machines are late by up to this much.
 void sleep_exactly_until_ns(std::int64_t end_ns);
 
 // Makes the kernel wake the calling thread on time. By default the kernel delays wake-ups by up to
-// 50 us to save some of them.
+// 50 us so that it can combine several of them.
 void wake_this_thread_on_time();
 
 inline constexpr std::int64_t kNsPerMs = 1'000'000;
@@ -49,9 +49,9 @@ class Deadline {
   std::int64_t end_ns_;
 };
 
-// The time that is left for a wait. Only time in which this process runs counts: a process that was
-// stopped (by Ctrl-Z, a debugger or a suspended machine) continues to wait as if it had not been
-// stopped. left_ns() must be called at least ten times per second.
+// The time that is left for a wait. Only time in which this process runs counts, and at most one
+// second of each stop (by Ctrl-Z, by a debugger, or because the machine was suspended). left_ns()
+// must be called at least ten times per second.
 class Patience {
  public:
   explicit Patience(std::int64_t ns) : left_ns_(ns), asked_ns_(now_ns()) {}

@@ -12,15 +12,15 @@ constexpr unsigned kThreads = 512;
 constexpr unsigned kWarps = kThreads / kWarp;
 constexpr unsigned kThreadsOfSum = 256;
 
-// The largest logit seen so far, and the sum of exp(logit - largest) over them. Logits of -infinity
-// add nothing, even if no other logit has been seen. NaN is never the largest, but it makes the sum
-// NaN.
+// The largest of the logits seen so far, and the sum of exp(logit - largest) over all of them.
+// Logits of -infinity add nothing, even if no other logit has been seen. NaN is never the largest,
+// but it makes the sum NaN.
 struct Exponentials {
   float largest = -INFINITY;
   float total = 0;
 };
 
-// Returns the factor that makes a sum relative to `largest` relative to `larger`.
+// Returns the factor that converts a sum relative to `largest` to one relative to `larger`.
 __device__ inline float rescale(float largest, float larger) {
   return largest == larger ? 1.0F : expf(largest - larger);
 }

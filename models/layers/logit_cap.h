@@ -20,8 +20,8 @@ class LogitCap {
     at::mul_out(logits_cv, tanh_cv_, at::scalar_tensor(cap_, logits_cv.options()));
   }
 
-  // Converts, in place, the gradient of the logits that the last apply() returned to the gradient
-  // of the logits that it was given.
+  // `grad_cv` is the gradient of the logits as the last apply() left them. Converts it in place to
+  // the gradient of the logits before that apply().
   void apply_gradient(at::Tensor grad_cv) const {
     if (cap_ != 0) grad_cv.mul_(1 - tanh_cv_.square());
   }

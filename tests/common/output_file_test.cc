@@ -42,7 +42,7 @@ TEST(ReplaceFile, RefusesWhatIsNoFileAndWhereThereIsNoDirectory) {
                [&] { replace_file(directory.file("none/page.html"), "a"); });
 }
 
-// Each of these may already exist in the place of a log.
+// The path of a log may already be one of these.
 TEST(KeptFile, IsNeverALinkAPipeOrADevice) {
   const TempDirectory directory;
   const auto open = [](const std::filesystem::path& path) {

@@ -1,6 +1,6 @@
 // tests/common/present_pages.h
-// Counts the pages of a mapping that are in this process's page table, so that their next access
-// causes no page fault.
+// Counts the pages of a mapping that are in this process's page table. The next access to such a
+// page causes no page fault.
 #pragma once
 
 #include <fcntl.h>
@@ -20,8 +20,8 @@ constexpr std::uint64_t kTestPage = 4096;
 // REQUIRES: `data` is the beginning of a page.
 inline std::uint64_t num_present_pages(const void* data, std::uint64_t bytes) {
   std::vector<std::uint64_t> entries((bytes + kTestPage - 1) / kTestPage);
-  // Not read by a stream, which reads as much as its buffer holds, while the kernel accepts only
-  // whole entries.
+  // Not read with std::ifstream, which reads as much as its buffer holds: the kernel accepts only
+  // reads of whole entries.
   const UniqueFd file(open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
   const auto wanted = static_cast<ssize_t>(entries.size() * sizeof(std::uint64_t));
   const auto at = static_cast<off_t>(reinterpret_cast<std::uintptr_t>(data) / kTestPage * sizeof(std::uint64_t));
