@@ -1,0 +1,317 @@
+"""The user's program and the coordinator, which are one process."""
+from store import Attempt, Block, Command, FreeRecord, Slot, Source, Violation
+from training import FORWARD, FUSED, Reference
+from updates import Updates
+
+ROUNDS_IN_FLIGHT = 2  # accepted rounds whose last slot is not committed yet
+RUNNING, CHANGING = 'running', 'changing'
+
+
+class Coordinator(Updates):
+    """Accepts rounds, dispatches slots, moves the commit point, changes the epoch."""
+
+    def __init__(self, store, rng, counts, launcher):
+        super().__init__(store, rng, counts)
+        self.launcher = launcher
+        self.reference = Reference(self.config)
+        self.next_round = 0
+        self.step_due = False  # the user's next call is step()
+        self.slots = []
+        self.live = {}  # blocks of committed slots -> (arena, cell)
+        self.frees_at = {}  # slot number -> blocks that its commit frees
+        self.kept = []  # by the caller: blocks that their last reader has left, until the caller drops them
+        self.keeps_at = {}  # slot number -> blocks that the caller keeps when it is committed
+        self.kept_buffers = []  # with which the present step started
+        self.most_live = 0
+        self.must_load_weights = False
+        # The epoch
+        numbers = range(self.config.workers)
+        self.state = CHANGING  # to the first epoch
+        self.members = list(numbers)  # workers that take part in the epoch, in the order of dispatch
+        self.waiting_for = set(numbers)  # workers of the last epoch that are not known to be dead
+        self.next_dispatch = 0
+        self.sent_before = set()  # slot numbers; only for a mistake
+        self.outstanding = [0 for _ in numbers]  # tasks that are sent and not committed
+        self.next_event = [0 for _ in numbers]
+        self.late_frees = [[] for _ in numbers]  # cells that did not fit into the ring
+        self.frees_of_change = []  # only with a mistake
+        self.actions = [self.accept_round, self.call_step, self.drop_kept, self.dispatch, self.dispatch, self.commit,
+                        self.add_gradient, self.update_weights, self.update_weights, self.flush_frees,
+                        self.read_message, self.begin_epoch, self.admit_worker]
+
+    # The user's program
+
+    def accept_round(self):
+        """forward_backward() returns when its round is accepted; at most two rounds are in flight."""
+        attempts = [attempt for attempt in self.store.attempts if not attempt.cancelled]
+        in_flight = [attempt for attempt in attempts if attempt.slots[-1].number >= self.store.commit_point]
+        if self.next_round >= self.config.rounds or self.step_due or len(in_flight) >= ROUNDS_IN_FLIGHT:
+            return ''
+        previous = attempts[-1] if attempts else None
+        attempt = Attempt(self.config, len(self.store.attempts), self.next_round, previous)
+        self.store.attempts.append(attempt)
+        for index, stage in enumerate(self.config.stages(attempt.round)):
+            self.add_slot(Slot(self.config, len(self.slots), attempt, index, stage))
+        self.plan_frees(attempt)
+        self.plan_buffer_frees(attempt)
+        self.next_round += 1
+        self.step_due = attempt.is_last_of_step
+        return f'round {attempt.round} is attempt {attempt.number}, from {attempt.slots[0]} to {attempt.slots[-1]}'
+
+    def add_slot(self, slot):
+        self.slots.append(slot)
+        self.frees_at[slot.number] = []
+        self.keeps_at[slot.number] = []
+        slot.attempt.slots.append(slot)
+        if slot.phase != FORWARD:
+            slot.attempt.gradient_slot.update(dict.fromkeys(slot.layers, slot.number))
+        self.open_task(slot)
+
+    def plan_frees(self, attempt):
+        last_reader = {}
+        for slot in attempt.slots:
+            for kind, place in slot.inputs():
+                last_reader[kind, place] = slot.number
+        for i, ((kind, place), number) in enumerate(last_reader.items()):
+            for microbatch in range(self.config.microbatches):
+                block = Block(kind, place, attempt.number, microbatch)
+                if self.config.keeps_blocks and i == 0:
+                    self.keeps_at[number].append(block)
+                else:
+                    self.free_at(number, block)
+
+    def plan_buffer_frees(self, attempt):
+        """The buffers that a step started with are kept until its last slot commits, others until they are read."""
+        if attempt.previous:
+            buffers = [Block('buffer', layer, attempt.previous.number, 0) for layer in range(self.config.layers)]
+            for block in buffers:
+                self.store.freed_by.pop(block, None)
+            if attempt.is_first_of_step and not self.mistake('buffers_freed_early'):
+                self.kept_buffers = buffers
+            else:
+                for block in buffers:
+                    self.free_at(attempt.gradient_slot[block.place], block)
+        if attempt.is_last_of_step:
+            for block in self.kept_buffers:
+                self.free_at(attempt.slots[-1].number, block)
+            self.kept_buffers = []
+
+    def free_at(self, number, block):
+        self.frees_at[number].append(block)
+        self.store.freed_by[block] = number
+
+    def call_step(self):
+        """step() follows the last round of a step at once; it does not wait for a loss."""
+        if not self.step_due:
+            return ''
+        self.step_due = False
+        self.steps_called += 1
+        return f'step {self.steps_called} called'
+
+    def drop_kept(self):
+        if not self.kept or self.rng.random() < 0.9 and self.next_round < self.config.rounds:
+            return ''
+        block = self.kept.pop(0)
+        self.free(block)
+        return f'drops {block}'
+
+    # Slots
+
+    def dispatch(self):
+        """The coordinator decides the worker: it cycles over the members of the epoch."""
+        if self.state != RUNNING or self.next_dispatch >= len(self.slots):
+            return ''
+        worker = self.members[self.next_dispatch % len(self.members)]
+        if self.outstanding[worker] > self.config.tasks_ahead:
+            return ''
+        slot = self.slots[self.next_dispatch]
+        slot.worker = worker
+        first_event = self.next_event[worker]
+        self.next_event[worker] += self.config.microbatches
+        self.outstanding[worker] += 1
+        self.next_dispatch += 1
+        last_event = first_event + self.config.microbatches - 1
+        for row in slot.outputs():
+            slot.attempt.sources[row] = Source(self.store.epoch, worker, first_event)
+        for row in slot.buffers():
+            slot.attempt.sources[row] = Source(self.store.epoch, worker, last_event)
+        if self.mistake('opened_twice') and slot.number in self.sent_before:
+            self.open_task(slot)
+        self.sent_before.add(slot.number)
+        self.store.commands[worker].push(Command(self.store.epoch, slot, first_event))
+        return f'{slot} dispatched to worker {worker}'
+
+    def commit(self):
+        """Commit is in slot order, when the completion of the next slot is there."""
+        store = self.store
+        if self.mistake('free_at_completion'):
+            self.free_inputs_of_completed()
+        if self.state != RUNNING or store.commit_point >= self.next_dispatch:
+            return ''
+        slot = self.slots[store.commit_point]
+        ring = store.completions[slot.worker]
+        if ring.first() is None:
+            return ''
+        completion = ring.pop()
+        if completion.epoch != store.epoch or completion.slot is not slot:
+            raise Violation('stale completion')
+        if completion.failed:
+            return self.cancel_step(slot.attempt)
+        if slot.phase == FUSED and slot.attempt.losses != self.reference.losses[slot.attempt.round]:
+            raise Violation('loss differs')
+        for block in slot.blocks(self.config.microbatches):
+            self.live[block] = slot.attempt.places[block]
+        for block in self.frees_at[slot.number]:
+            if block in self.live or not self.mistake('free_at_completion'):
+                self.free(block)
+        self.kept += self.keeps_at[slot.number]
+        self.outstanding[slot.worker] -= 1
+        store.commit_point += 1
+        self.close_task(slot)
+        self.most_live = max(self.most_live, len(self.live))
+        return f'{slot} committed'
+
+    def free(self, block):
+        """Tells the arena's worker. While the epoch changes, the list of live blocks says it."""
+        if block not in self.live:
+            raise Violation('unknown block freed')
+        arena, cell = self.live.pop(block)
+        del arena.owner[cell]
+        if self.state == RUNNING:
+            self.late_frees[self.store.arenas.index(arena)].append(cell)
+        elif self.mistake('frees_while_changing'):
+            self.frees_of_change.append((self.store.arenas.index(arena), cell))
+
+    def flush_frees(self):
+        for worker, late in enumerate(self.late_frees):
+            ring = self.store.frees[worker]
+            if late and len(ring.items) < self.config.free_places:
+                ring.push(FreeRecord(self.store.epoch, late.pop(0)))
+                return f'tells worker {worker} to free a cell'
+        return ''
+
+    def free_inputs_of_completed(self):
+        for ring in self.store.completions:
+            for item in ring.items:
+                for block in self.frees_at[item.slot.number] if not item.failed else ():
+                    if block in self.live:
+                        self.free(block)
+
+    # Failures and epochs
+
+    def cancel_step(self, failed):
+        """A failing function takes the state back to the end of the last applied step."""
+        store = self.store
+        step = failed.step
+        self.counts['steps cancelled'] += 1
+        if self.has_begun(step):
+            self.must_load_weights = True
+            return f'attempt {failed.number} failed, but updates of step {step} have begun'
+        for attempt in store.attempts:
+            attempt.cancelled = attempt.cancelled or attempt.step >= step
+        self.cancel_updates(step)
+        dropped = [block for block in self.live if store.attempts[block.attempt].cancelled]
+        for block in dropped:
+            del self.live[block]
+        self.kept = [block for block in self.kept if block in self.live]
+        del self.slots[store.commit_point:]
+        self.kept_buffers = []
+        self.next_round = (step - 1) * self.config.rounds_per_step
+        self.step_due = False
+        store.failure_handled = True
+        self.raise_epoch()
+        return f'attempt {failed.number} failed, step {step} cancelled, epoch {store.epoch} wanted'
+
+    def raise_epoch(self):
+        self.store.epoch += 1
+        self.state = CHANGING
+        if self.mistake('rings_reset_early'):
+            self.reset_rings(range(self.config.workers))
+        if self.mistake('signal_for_the_living'):
+            for worker in self.members:
+                self.store.events[worker].publish((self.store.epoch, 0))
+
+    def read_message(self):
+        """The launcher reports the end of a worker, once nothing of it can write any more."""
+        if not self.launcher.channel:
+            return ''
+        kind, worker = self.launcher.channel.pop(0)
+        if kind == 'left':
+            return f'goes on without worker {worker}'
+        self.waiting_for.discard(worker)
+        if self.store.acknowledged[worker] == self.store.epoch or worker in self.members:
+            self.signal_for(worker)
+            self.raise_epoch()
+        if worker in self.members:
+            self.members.remove(worker)
+        self.launcher.requests.append(('replace', worker))
+        return f'worker {worker} is gone, epoch {self.store.epoch} wanted'
+
+    def signal_for(self, worker):
+        """Ends the waits of survivors' devices for a dead worker. What they then read is dropped with its epoch."""
+        if not self.mistake('no_signal_for_the_dead'):
+            self.store.events[worker].publish((self.store.epoch + 1, 0))
+
+    def begin_epoch(self):
+        """All survivors have stopped: what is not committed is dispatched again, to the workers that are ready."""
+        store = self.store
+        if self.state != CHANGING:
+            return ''
+        late = {worker for worker in self.waiting_for if store.acknowledged[worker] != store.epoch}
+        if late and not self.mistake('begin_without_acknowledgement'):
+            return ''
+        members = [w for w in range(self.config.workers) if store.acknowledged[w] == store.epoch or w in late]
+        if not members:
+            return ''
+        self.members = members
+        self.waiting_for = set(members)
+        self.state = RUNNING
+        if not self.mistake('dispatch_kept'):
+            self.next_dispatch = store.commit_point
+        self.next_dispatch = min(self.next_dispatch, len(self.slots))
+        if not self.mistake('outstanding_kept'):
+            self.outstanding = [0 for _ in self.outstanding]
+        if self.mistake('events_without_epoch'):
+            self.next_event = [0 for _ in self.next_event]
+        if not self.mistake('late_frees_kept'):
+            self.late_frees = [[] for _ in self.late_frees]
+        for worker, cell in self.frees_of_change:
+            self.late_frees[worker].append(cell)
+        self.frees_of_change = []
+        if not (self.mistake('rings_kept') or self.mistake('rings_reset_early')):
+            self.reset_rings(members)
+        for arena in store.arenas:
+            arena.owner = {cell: block for block, (owner, cell) in self.live.items() if owner is arena}
+        for worker in members:
+            store.live_cells[worker] = sorted(store.arenas[worker].owner)
+            store.begun[worker] = store.epoch
+        return f'epoch {store.epoch} begins at slot {store.commit_point} with workers {members}'
+
+    def reset_rings(self, workers):
+        """The workers are not attached: they look at the rings again once their epoch has begun."""
+        for worker in workers:
+            for rings in (self.store.commands, self.store.completions, self.store.frees):
+                rings[worker].reset()
+
+    def admit_worker(self):
+        """A worker that is ready and takes no part joins at a new epoch."""
+        if self.state != RUNNING:
+            return ''
+        for worker in range(self.config.workers):
+            if worker not in self.members and self.store.acknowledged[worker] == self.store.epoch:
+                self.counts['workers joined'] += 1
+                self.waiting_for.add(worker)
+                self.raise_epoch()
+                return f'worker {worker} joins, epoch {self.store.epoch} wanted'
+        return ''
+
+    def find_hanging(self):
+        """Nothing has happened for long. Returns the worker to kill: one that did not stop for the new epoch, or the one
+        with the next slot to commit, which waits only for slots that are committed."""
+        if self.state == CHANGING:
+            late = [worker for worker in sorted(self.waiting_for) if self.store.acknowledged[worker] != self.store.epoch]
+            return late[0] if late else None
+        number = self.store.commit_point + self.mistake('hang_blames_the_next')
+        if number >= self.next_dispatch:
+            return None
+        return self.slots[number].worker

@@ -1,0 +1,102 @@
+"""rp-launch: reports the ends of workers to the coordinator, starts replacements, kills on request."""
+from process import Process
+from store import Violation
+from worker import Worker
+
+MAX_STARTS = 400  # of one worker; more are a crash loop that nobody ends
+
+
+class Launcher(Process):
+    """Owns the worker processes. `channel`: its messages to the coordinator, a socket with few places."""
+
+    def __init__(self, store, rng, counts):
+        super().__init__(store, rng, counts)
+        self.channel = []  # ('gone' or 'left', worker)
+        self.pending = []  # messages that did not fit
+        self.requests = []  # from the coordinator: ('replace' or 'kill', worker)
+        self.workers = []  # the present process of each worker
+        self.starts = [0 for _ in range(self.config.workers)]
+        self.num_starts = 0
+        self.failing_starts = self.config.failing_starts
+        self.is_reported = [False for _ in range(self.config.workers)]
+        self.left = set()  # workers that are not replaced any more
+        self.additions_left = 3 if self.config.returns else 0
+        self.undead = []  # processes that were replaced while their devices still write; only with a mistake
+        self.workers = [Worker(store, rng, counts, number, self.workers) for number in range(self.config.workers)]
+        for worker in self.workers:
+            worker.peers = self.workers
+        self.actions = [self.reap, self.send, self.serve, self.add_worker]
+
+    def reap(self):
+        """The end of a process is known once it is reaped: its last write has landed then."""
+        for worker in self.workers:
+            is_gone = not worker.alive and (not worker.landing or self.mistake('no_wait_for_death'))
+            if is_gone and not self.is_reported[worker.number]:
+                self.is_reported[worker.number] = True
+                self.report('gone', worker.number)
+                if self.mistake('replaced_unasked'):
+                    self.start(worker.number)
+                return f'worker {worker.number} has ended'
+        return ''
+
+    def report(self, kind, worker):
+        if self.mistake('message_lost') and len(self.channel) >= self.config.channel_places:
+            return
+        self.pending.append((kind, worker))
+
+    def send(self):
+        if not self.pending or len(self.channel) >= self.config.channel_places:
+            return ''
+        self.channel.append(self.pending.pop(0))
+        return f'reports {self.channel[-1]}'
+
+    def serve(self):
+        if not self.requests:
+            return ''
+        kind, number = self.requests.pop(0)
+        if kind == 'kill':
+            self.workers[number].die(self.rng)
+            return f'kills worker {number}'
+        if self.mistake('replaced_unasked') and self.workers[number].alive:
+            return f'worker {number} is replaced already'
+        if self.starts[number] >= self.config.max_restarts and not self.mistake('restarts_not_counted'):
+            self.left.add(number)
+            self.report('left', number)
+            return f'does not replace worker {number}'
+        self.starts[number] += 1
+        self.start(number)
+        return f'replaces worker {number}'
+
+    def start(self, number):
+        self.num_starts += 1
+        if self.num_starts > MAX_STARTS:
+            raise Violation('livelock')
+        self.counts['replacements'] += 1
+        if self.workers[number].landing:  # only with a mistake
+            self.undead.append(self.workers[number])
+        self.workers[number] = Worker(self.store, self.rng, self.counts, number, self.workers)
+        self.is_reported[number] = False
+        if self.failing_starts > 0:
+            self.failing_starts -= 1
+            self.workers[number].ends_at_start = True
+
+    def add_worker(self):
+        """The user adds a worker again that was given up."""
+        if not self.may_add() or self.rng.random() < 0.98:
+            return ''
+        self.additions_left -= 1
+        number = self.left.pop()
+        self.start(number)
+        return f'the user adds worker {number}'
+
+    def may_add(self):
+        return self.additions_left > 0 and bool(self.left)
+
+    def is_lost(self):
+        """No worker is left, and none will come."""
+        return len(self.left) == self.config.workers and not self.may_add() and not any(w.alive for w in self.workers)
+
+    def find_slow_start(self):
+        """Returns a worker that did not get ready in time, or None."""
+        starting = [w.number for w in self.workers if w.alive and w.epoch == 0]
+        return starting[0] if starting else None

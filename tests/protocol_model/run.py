@@ -1,0 +1,195 @@
+"""One run: chooses who acts next, injects faults, checks the end."""
+import random
+from collections import Counter
+
+from coordinator import CHANGING, ROUNDS_IN_FLIGHT, Coordinator
+from launcher import Launcher
+from store import Block, Store, Violation
+from training import EVENTS, Config
+
+TICKS = 2000000  # a run that takes longer does not end
+OK, LOAD_WEIGHTS, NO_WORKERS = 'ok', 'ended: weights must be loaded', 'ended: no worker is left'
+GOOD_ENDS = (OK, LOAD_WEIGHTS, NO_WORKERS)
+
+
+class Run:
+    """Owns all processes of one run."""
+
+    def __init__(self, config, rng, trace=False):
+        self.config = config
+        self.rng = rng
+        self.trace = trace
+        self.counts = Counter()
+        self.store = Store(config)
+        self.launcher = Launcher(self.store, rng, self.counts)
+        self.coordinator = Coordinator(self.store, rng, self.counts, self.launcher)
+        self.tick = 0
+
+    def play(self):
+        turns = self.draw_turns()
+        c = self.config
+        expected_ticks = c.rounds * c.microbatches * c.layers * 70
+        faults = sorted([(self.rng.randrange(expected_ticks), 'kill') for _ in range(c.kills)]
+                        + [(self.rng.randrange(expected_ticks), 'stop') for _ in range(c.hangs)])
+        idle = 0
+        while not self.is_finished():
+            if self.coordinator.must_load_weights:
+                return LOAD_WEIGHTS
+            if self.launcher.is_lost():
+                return NO_WORKERS
+            self.tick += 1
+            if self.tick > TICKS:
+                raise Violation('livelock')
+            if faults and (self.tick >= faults[0][0] or self.is_early_fault()):
+                self.inject(faults.pop(0)[1])
+            self.land_after_death()
+            idle = 0 if self.act(self.rng.choice(turns)) else idle + 1
+            if idle > 400:
+                self.act_or_deadlock()
+                idle = 0
+        self.check_end()
+        return OK
+
+    def is_early_fault(self):
+        return self.coordinator.state == CHANGING and self.rng.random() < (0.02 if self.store.epoch > 1 else 0.002)
+
+    def inject(self, kind):
+        """A worker dies, or its host stops for ever."""
+        alive = [worker for worker in self.launcher.workers if worker.alive and not worker.stopped]
+        if not alive:
+            return
+        worker = self.rng.choice(alive)
+        self.counts[kind] += 1
+        self.counts[f'{kind} while the epoch changes'] += self.coordinator.state == CHANGING
+        if kind == 'kill':
+            worker.die(self.rng)
+        else:
+            worker.stopped = True
+        self.note(f'worker {worker.number}', kind)
+
+    def land_after_death(self):
+        for worker in self.launcher.workers + self.launcher.undead:
+            if not worker.alive and worker.landing and self.rng.random() < 0.02:
+                self.note(f'dead worker {worker.number}', worker.land_after_death(self.rng))
+
+    def draw_turns(self):
+        """Returns who may act next, as often as it is likely to."""
+        bias = self.config.bias
+        turns = ['coordinator'] * {'slow coordinator': 1, 'fast coordinator': 40}.get(bias, 4) + ['launcher']
+        for number in range(self.config.workers):
+            turns += [number] * (25 if bias == 'slow coordinator' else 4)
+        if bias == 'slow worker':
+            turns = [turn for turn in turns if turn != 0] * 9 + [0]
+        return turns
+
+    def act(self, who):
+        """Lets a process try one action."""
+        if who == 'coordinator':
+            return self.note(who, self.rng.choice(self.coordinator.actions)())
+        if who == 'launcher':
+            return self.note(who, self.rng.choice(self.launcher.actions)())
+        worker = self.launcher.workers[who]
+        return self.note(f'worker {who}', worker.act(self.rng.choice(worker.actions)))
+
+    def act_or_deadlock(self):
+        """After a long idle time: does the first action that is possible, or ends a process that hangs."""
+        updates = [(lambda p=p: self.coordinator.update_weights(p)) for p in self.config.trained]
+        for action in self.coordinator.actions + updates:
+            if self.note('coordinator', action()):
+                return
+        for action in self.launcher.actions:
+            if self.note('launcher', action()):
+                return
+        for worker in self.launcher.workers:
+            if worker.landing:
+                return
+            for action in worker.actions:
+                if self.note(f'worker {worker.number}', worker.act(action)):
+                    return
+        if self.launcher.may_add() or self.coordinator.kept:
+            return
+        self.kill_hanging()
+
+    def kill_hanging(self):
+        number = self.coordinator.find_hanging()
+        if number is None:
+            number = self.launcher.find_slow_start()
+        if number is None:
+            raise Violation('deadlock')
+        worker = self.launcher.workers[number]
+        if not (worker.stopped or self.waits_for_the_dead(worker)):
+            raise Violation('deadlock' if worker.alive and self.is_stuck(worker) else 'innocent killed')
+        self.counts['hanging processes killed'] += 1
+        self.launcher.requests.append(('kill', number))
+        self.note('coordinator', f'worker {number} hangs')
+
+    def is_stuck(self, worker):
+        """Nothing hangs by itself: a rule makes this worker wait for ever."""
+        return not any(other.stopped for other in self.launcher.workers)
+
+    def waits_for_the_dead(self, worker):
+        """Its device waits for an event of a process that is gone."""
+        if self.config.signals != EVENTS or not worker.uploads:
+            return False
+        maker = worker.uploads[0].maker
+        return maker is not None and not maker.alive
+
+    def note(self, who, text):
+        if text:
+            self.counts['actions'] += 1
+            if self.trace:
+                print(f'{self.tick:6} {who}: {text}')
+        return text
+
+    def is_finished(self):
+        coordinator = self.coordinator
+        return (coordinator.steps_called == self.config.steps and self.store.commit_point == len(coordinator.slots)
+                and not coordinator.kept
+                and all(self.store.published[p] == self.config.steps for p in self.config.trained))
+
+    def check_end(self):
+        c = self.config
+        reference = self.coordinator.reference
+        if self.store.master != reference.master:
+            raise Violation('final weights differ')
+        last = [attempt.number for attempt in self.store.attempts if not attempt.cancelled][-1]
+        buffers = [Block('buffer', layer, last, 0) for layer in range(c.layers)]
+        if set(self.coordinator.live) != set(buffers):
+            raise Violation('leak')
+        locations = [self.coordinator.live[block] for block in buffers]
+        if [arena.content[cell] for arena, cell in locations] != reference.buffers:
+            raise Violation('final buffers differ')
+        self.check_allocators()
+        limit = ROUNDS_IN_FLIGHT * (2 * c.layers * c.microbatches + c.layers) + 2 * c.layers
+        kept = c.rounds * 2 * c.microbatches if c.keeps_blocks else 0
+        if self.coordinator.most_live > limit + kept:
+            raise Violation('live blocks grow')
+        if any(arena.blocks > 2 * limit + kept + c.first_arena_blocks for arena in self.store.arenas):
+            raise Violation('arena grows')
+
+    def check_allocators(self):
+        """What a worker believes to be in use is alive, or about to be freed."""
+        store = self.store
+        for worker in self.launcher.workers:
+            if not worker.is_serving or worker.epoch != store.epoch:
+                continue
+            freed = {record.cell for record in store.frees[worker.number].items}
+            freed |= set(self.coordinator.late_frees[worker.number])
+            if worker.allocated != set(worker.arena.owner) | freed:
+                raise Violation('leaked cell')
+
+
+def play(seed, index, mistake=None, trace=False):
+    """Plays one run; returns its configuration, its outcome and its counts."""
+    rng = random.Random(seed * 1000003 + index)
+    config = Config(rng, mistake)
+    run = Run(config, rng, trace)
+    try:
+        outcome = run.play()
+    except Violation as violation:
+        outcome = str(violation)
+    except (KeyError, AttributeError, IndexError, TypeError) as error:
+        if mistake is None:
+            raise
+        outcome = f'dangling reference ({type(error).__name__})'
+    return config, outcome, run.counts
