@@ -4,36 +4,60 @@
 
 #include <optional>
 #include <utility>
+#include <vector>
+
+#include "common/system/clock.h"
+#include "common/text.h"
+#include "roundpipe/error.h"
 
 namespace rp {
 
 CommitThread::CommitThread(Store& store, CoordinatorState& state, CoordinatorTrace& trace, WaitRecord waits,
                            std::function<void()> on_hang, std::function<void(std::exception_ptr)> fail)
-    : state_(state), trace_(trace), waits_(waits), fail_(std::move(fail)), completions_(store, std::move(on_hang)) {
+    : store_(store),
+      state_(state),
+      trace_(trace),
+      waits_(waits),
+      on_hang_(std::move(on_hang)),
+      fail_(std::move(fail)),
+      completions_(store, on_hang_) {
   thread_ = std::thread([this] { run(); });
 }
 
 void CommitThread::run() {
   pthread_setname_np(pthread_self(), "rp-commit");
   try {
-    while (commit_one()) {}
+    for (Work work = wait_for_work(); work != Work::kEnd; work = wait_for_work()) {
+      work == Work::kCommit ? commit_next() : begin_epoch();
+    }
   } catch (...) {
     fail_(std::current_exception());
   }
 }
 
-bool CommitThread::commit_one() {
+CommitThread::Work CommitThread::wait_for_work() {
+  MutexLock lock(state_.mutex);
+  RoundFlow& flow = state_.flow;
+  while (!state_.has_failed()) {
+    if (!flow.is_changing_epoch()) flow.admit_ready_workers();
+    if (flow.is_changing_epoch()) return Work::kBeginEpoch;
+    completions_.resume();
+    if (flow.slots().num_committed() < flow.slots().num_dispatched()) {
+      waits_.publish_none();
+      return Work::kCommit;
+    }
+    state_.sleep(waits_, {.kind = WaitKind::kNextSlot});
+  }
+  return Work::kEnd;
+}
+
+void CommitThread::commit_next() {
   SlotNumber slot;
   int worker = 0;
   {
     MutexLock lock(state_.mutex);
-    const Dispatcher& slots = state_.flow.slots();
-    while (!state_.has_failed() && slots.num_committed() >= slots.num_dispatched()) {
-      state_.sleep(waits_, {.kind = WaitKind::kNextSlot});
-    }
-    if (state_.has_failed()) return false;
-    waits_.publish_none();
-    const Dispatcher::Next next = slots.next();
+    if (state_.flow.is_changing_epoch()) return;
+    const Dispatcher::Next next = state_.flow.slots().next();
     slot = next.slot->number;
     worker = next.slot->worker;
   }
@@ -41,11 +65,10 @@ bool CommitThread::commit_one() {
     MutexLock lock(state_.mutex);
     return state_.flow.flush_frees() ? Completions::kLongWait : Completions::kShortWait;
   });
-  if (!completion) return false;
   std::exception_ptr failure;
   {
     MutexLock lock(state_.mutex);
-    if (state_.has_failed()) return false;
+    if (!completion || state_.has_failed() || state_.flow.is_changing_epoch()) return;
     const std::int64_t since = trace_.now();
     failure = state_.flow.commit(*completion);
     trace_.commit(completion->slot, worker, since);
@@ -53,7 +76,41 @@ bool CommitThread::commit_one() {
     state_.wake();
   }
   if (failure) fail_(failure);  // threads that wait for an update must fail, too
-  return !failure;
+}
+
+void CommitThread::begin_epoch() {
+  constexpr std::int64_t kSliceNs = 10 * kNsPerMs;
+  const std::int64_t timeout_ns = store_.header().wait_timeout_ns;
+  Patience patience(timeout_ns);
+  while (true) {
+    std::optional<int> missing;
+    Epoch epoch;
+    {
+      MutexLock lock(state_.mutex);
+      if (state_.has_failed()) return;
+      missing = state_.flow.missing_worker();
+      epoch = state_.flow.epoch();
+      const std::vector<int> ready = state_.flow.ready_workers();
+      if (!missing && !ready.empty()) {
+        completions_.discard();
+        state_.flow.begin_epoch(ready);
+        waits_.publish_none();
+        return;
+      }
+      completions_.resume();
+    }
+    const int worker = missing.value_or(0);  // if no worker is left, a replacement of any of them will do
+    waits_.publish_once({.kind = WaitKind::kWorkerStart, .numbers = {worker}});
+    (void)store_.worker_words(worker).acknowledged.wait_at_least(epoch.value() + 1,
+                                                                 {&completions_.is_interrupted(), kSliceNs});
+    if (!missing) {
+      patience = Patience(timeout_ns);  // rp-launch limits the time in which a worker starts
+    } else if (patience.left_ns() <= 0) {
+      if (on_hang_) on_hang_();
+      throw Error(ExitCode::kHang, cat("worker ", worker, " did not drop its task within ", timeout_ns / kNsPerSecond,
+                                       " s after another worker was lost; is it stopped?"));
+    }
+  }
 }
 
 }  // namespace rp

@@ -1,6 +1,7 @@
 // coordinator/commit_thread.h
 // Runs the thread that waits for the workers' completions and moves the commit point over the
-// slots, in slot order (docs/design/protocol.md).
+// slots, in slot order (docs/design/protocol.md). Between two epochs it waits for the workers instead
+// (docs/design/replay.md).
 //
 // Owned by the Coordinator. All constructor arguments must outlive it. Reads the completion rings;
 // writes what the RoundFlow writes.
@@ -20,25 +21,33 @@ namespace rp {
 
 class CommitThread {
  public:
-  // Starts the thread. It ends when stop() is called, which happens after the run has failed. If
+  // Starts the thread. It ends when interrupt() is called after the run has failed. If
   // the thread itself finds a failure, it calls `fail`, without holding the mutex. `waits`: the
   // thread's own record. `on_hang`: see Completions.
   CommitThread(Store& store, CoordinatorState& state, CoordinatorTrace& trace, WaitRecord waits,
                std::function<void()> on_hang, std::function<void(std::exception_ptr)> fail);
 
-  // For any thread.
-  void stop() { completions_.stop(); }
-  // REQUIRES: stop() was called.
+  // Makes the thread look at the shared state again: the run has failed, or the epoch has ended. For any thread.
+  void interrupt() { completions_.interrupt(); }
+  // REQUIRES: the run has failed, and interrupt() was called after that.
   void join() { thread_.join(); }
   [[nodiscard]] bool is_joined() const { return !thread_.joinable(); }
 
  private:
   void run();
-  [[nodiscard]] bool commit_one();  // returns false if the run has failed
+  enum class Work { kCommit, kBeginEpoch, kEnd };
+  // Sleeps until there is something to do.
+  [[nodiscard]] Work wait_for_work();
+  // Commits the next slot. Does nothing if it is interrupted before the slot is complete.
+  void commit_next();
+  // Waits until all workers have stopped, and begins the epoch that is wanted.
+  void begin_epoch();
 
+  Store& store_;
   CoordinatorState& state_;
   CoordinatorTrace& trace_;
   WaitRecord waits_;
+  const std::function<void()> on_hang_;
   const std::function<void(std::exception_ptr)> fail_;
   Completions completions_;
   std::thread thread_;

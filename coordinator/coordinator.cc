@@ -67,7 +67,7 @@ void Coordinator::end() {
   fail(std::make_exception_ptr(Error(ExitCode::kUserError, "the session has ended")));
   commit_.join();
   for (const auto& pipeline : pipelines_) pipeline->updates->end();  // failures that they report still arrive here
-  store_.epoch().publish(kEndEpoch);
+  store_.epoch().publish_wanted(kEndEpoch);
 }
 
 void Coordinator::set_buffers(int pipeline, const std::map<int, BlockContents>& buffers) {
@@ -105,9 +105,18 @@ void Coordinator::fail(const std::exception_ptr& error) {
     MutexLock lock(state_.mutex);
     state_.fail(error);
   }
-  commit_.stop();
+  commit_.interrupt();
   store_.failed().publish(1);
   for (const auto& pipeline : pipelines_) pipeline->updates->stop(error);
+}
+
+void Coordinator::lose_worker(int worker) {
+  {
+    MutexLock lock(state_.mutex);
+    state_.flow.lose_worker(worker);
+    state_.wake();
+  }
+  commit_.interrupt();
 }
 
 WaitRecord Coordinator::traced_waits(CoordinatorThread thread) {

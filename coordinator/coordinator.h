@@ -128,6 +128,11 @@ class Coordinator {
   // counts. For any thread.
   void fail(const std::exception_ptr& error);
 
+  // Notes that a worker has died: its tasks, and all that are not committed, are done again by the workers that are
+  // left, or by one that takes its place. Such a worker joins as soon as it is ready. REQUIRES: nothing of the dead
+  // worker writes to the store any more. For any thread.
+  void lose_worker(int worker);
+
   // Returns the numbers of rounds, steps and versions that are accepted so far.
   [[nodiscard]] const PipelineState& pipeline_state(int pipeline) const { return *pipelines_[pipeline]; }
   [[nodiscard]] Plan plan(int pipeline, PlanKind kind);

@@ -29,8 +29,10 @@ std::size_t first_backward_slot(const Round& round) {
 RoundFlow::RoundFlow(Store& store, InputBlocks& inputs, const std::vector<std::unique_ptr<PipelineState>>& pipelines,
                      std::optional<FaultBoardEntry> board, OnCommit on_commit)
     : store_(store),
+      inputs_(inputs),
       on_commit_(std::move(on_commit)),
       plans_(store.catalogue(), plan_settings(pipelines)),
+      epochs_(store),
       dispatcher_(store),
       frees_(store),
       blocks_(store, inputs, frees_),
@@ -104,13 +106,48 @@ void RoundFlow::for_trained_uses(const Round& round, const LayerRange& layers, D
   }
 }
 
+// Epochs
+
+void RoundFlow::lose_worker(int worker) {
+  epochs_.lose(worker);
+  if (epochs_.is_changing()) end_epoch();
+}
+
+void RoundFlow::admit_ready_workers() {
+  if (static_cast<int>(dispatcher_.members().size()) == store_.num_workers()) return;
+  epochs_.admit_ready();
+  if (epochs_.is_changing()) end_epoch();
+}
+
+void RoundFlow::end_epoch() {
+  dispatcher_.end_epoch();
+  frees_.end_epoch();
+}
+
+void RoundFlow::begin_epoch(const std::vector<int>& workers) {
+  for (const std::uint64_t list : std::exchange(lists_, {})) inputs_.free(list);  // no worker reads them any more
+  for (const int worker : workers) {
+    const std::vector<LiveBlock> live = blocks_.live(worker);
+    WorkerWords& words = store_.worker_words(worker);
+    words.num_live_blocks = live.size();
+    if (live.empty()) continue;
+    words.live_blocks = inputs_.place_list(live);
+    lists_.push_back(words.live_blocks);
+  }
+  frees_.begin_epoch(epochs_.epoch(), workers);
+  dispatcher_.begin_epoch(epochs_.epoch(), workers);
+  epochs_.begin(workers);
+  dispatcher_.dispatch();
+  report_.slots(dispatcher_);
+}
+
 // Commit
 
 std::exception_ptr RoundFlow::commit(const Completion& completion) {
   const Dispatcher::Next next = dispatcher_.next();
   Round& round = *next.round;
   const Slot& slot = *next.slot;
-  RP_ASSERT(completion.slot == SlotInEpoch(store_.epoch().observe(), slot.number));
+  RP_ASSERT(completion.slot == SlotInEpoch(dispatcher_.epoch(), slot.number));
   if (completion.outcome == TaskOutcome::kFailed) return std::make_exception_ptr(task_failure(store_, round, slot));
   check_weights_seen(store_, round, slot);
   plans_.note_memory(completion.memory);

@@ -9,9 +9,12 @@
 // not before the slot that writes it is committed. Only commits, in slot order, pass gradients to
 // the Updates (docs/design/protocol.md).
 //
+// When a worker is lost, the epoch ends; the next one begins with the workers that are ready, and everything that is
+// not committed is done again (docs/design/replay.md).
+//
 // Owned by the CoordinatorState and guarded by its mutex, as are the rounds that are passed to it.
-// Store, InputBlocks and Updates must outlive it. Writes the command rings, the free rings, and the
-// origins and sources of a round's table.
+// Store, InputBlocks and Updates must outlive it. Writes the command rings, the free rings, the
+// origins and sources of a round's table, and the words of the epoch.
 #pragma once
 
 #include <cstddef>
@@ -25,6 +28,7 @@
 #include "coordinator/pipeline_state.h"
 #include "coordinator/rounds/activation_budget.h"
 #include "coordinator/rounds/dispatcher.h"
+#include "coordinator/rounds/epochs.h"
 #include "coordinator/rounds/free_sender.h"
 #include "coordinator/rounds/input_blocks.h"
 #include "coordinator/rounds/pipeline_buffers.h"
@@ -69,6 +73,21 @@ class RoundFlow {
   // the user; otherwise returns nullptr. Throws the violations that --check-consistency finds.
   [[nodiscard]] std::exception_ptr commit(const Completion& completion);
 
+  // Notes that a worker has died. REQUIRES: nothing of it writes to the store any more.
+  void lose_worker(int worker);
+  // Ends the epoch if a worker is ready that does not take part. REQUIRES: !is_changing_epoch().
+  void admit_ready_workers();
+  // While the epoch changes, tasks are accepted but not dispatched, and nothing is committed.
+  [[nodiscard]] bool is_changing_epoch() const { return epochs_.is_changing(); }
+  [[nodiscard]] Epoch epoch() const { return epochs_.epoch(); }
+  // Returns a worker that has not stopped for the wanted epoch yet, or nothing.
+  [[nodiscard]] std::optional<int> missing_worker() const { return epochs_.missing(); }
+  // Returns the workers that are ready for the wanted epoch.
+  [[nodiscard]] std::vector<int> ready_workers() const { return epochs_.ready(); }
+  // Begins the wanted epoch with these workers: dispatches all tasks again that are not committed. REQUIRES:
+  // is_changing_epoch(); no worker is missing; `workers`, not empty, are ready.
+  void begin_epoch(const std::vector<int>& workers);
+
   // Sends the workers the freed blocks that did not fit into their rings so far. Returns false if
   // some still do not fit.
   bool flush_frees() { return frees_.flush(); }
@@ -98,10 +117,14 @@ class RoundFlow {
   // REQUIRES: the round's last slot is committed, and no backward pass can follow.
   void end(Round& round);
   void learn_memory(PlanKind kind, const Round& round);
+  void end_epoch();
 
   Store& store_;
+  InputBlocks& inputs_;
   const OnCommit on_commit_;
   StagePlans plans_;
+  Epochs epochs_;
+  std::vector<std::uint64_t> lists_;  // of live blocks, for the workers of the present epoch
   Dispatcher dispatcher_;
   FreeSender frees_;
   RoundBlocks blocks_;

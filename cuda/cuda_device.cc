@@ -42,6 +42,10 @@ void CudaDevice::stop() {
   for (CudaStream* stream : streams()) stream->stop_calls();
 }
 
+void CudaDevice::resume() {
+  for (CudaStream* stream : streams()) stream->resume_calls();
+}
+
 void CudaDevice::abandon() {
   for (CudaStream* stream : streams()) stream->cancel_calls();
   context_.abandon();

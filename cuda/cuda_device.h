@@ -60,6 +60,7 @@ class CudaDevice : public Device {
   [[nodiscard]] std::unique_ptr<Event> make_event() override;
   void check() override { compute_.check(); }
   void stop() override;
+  void resume() override;
   // Cancels the calls that are enqueued for the host. If the GPU does not finish its work, its
   // resources are left to the end of the process.
   void abandon() override;

@@ -131,6 +131,11 @@ void CudaStream::wait_event(const Event& event) {
                  "waiting for an event");
 }
 
+void CudaStream::resume_calls() {
+  calls_.resume();
+  side_calls_.resume();
+}
+
 void CudaStream::stop_calls() {
   calls_.stop();
   side_calls_.stop();

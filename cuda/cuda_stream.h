@@ -77,6 +77,8 @@ class CudaStream : public Stream {
   // From now on no call of this class sleeps until operations in progress are done, and nothing
   // more is enqueued for the host. Thread-safe.
   void stop_calls();
+  // Undoes stop_calls(). REQUIRES: the stream is drained, and no thread uses it.
+  void resume_calls();
   // From now on no function that is enqueued for the host is called. Thread-safe.
   void cancel_calls();
   [[nodiscard]] bool is_idle() const { return queue_.is_idle() && side_queue_.is_idle(); }

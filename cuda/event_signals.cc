@@ -16,7 +16,7 @@ const std::atomic<bool> kNeverStop{false};
 }  // namespace
 
 EventSignals::EventSignals(const CudaContext& context, Store& store, int worker)
-    : context_(context), store_(store), worker_(worker), events_(store.num_workers()) {
+    : context_(context), store_(store), worker_(worker), events_(store.num_workers()), opened_(store.num_workers()) {
   EventRing& ring = store.event_ring(worker);
   std::vector<CudaEventHandle>& own = events_[worker];
   for (std::uint64_t i = 0; i < kNum; ++i) {
@@ -27,7 +27,7 @@ EventSignals::EventSignals(const CudaContext& context, Store& store, int worker)
                   "making an event for other processes (--signals memops does without)");
     std::memcpy(ring.handles[i].data(), &handle, sizeof(handle));
   }
-  ring.num_made.publish(kNum);
+  ring.num_made.publish(ring.num_made.observe() + kNum);
 }
 
 void EventSignals::wait_reusable(EventInEpoch old) const {
@@ -66,14 +66,18 @@ void EventSignals::signal(EventInEpoch event, Stream& stream) {
 }
 
 WaitResult EventSignals::wait(int worker, EventInEpoch event, const WaitLimits& limits) {
-  return store_.worker_words(worker).issued.wait_at_least(event, limits);
+  return wait_for_event(store_.worker_words(worker).issued, event, limits);
 }
 
 const std::vector<CudaEventHandle>& EventSignals::events_of(int worker) {
   std::vector<CudaEventHandle>& events = events_[worker];
-  if (!events.empty()) return events;
+  if (worker == worker_) return events;
   const EventRing& ring = store_.event_ring(worker);
-  RP_ASSERT(ring.num_made.observe() == kNum);  // true because the worker has issued an event
+  const std::uint64_t num_made = ring.num_made.observe();
+  RP_ASSERT(num_made >= kNum);  // true because the worker has issued an event
+  if (opened_[worker] == num_made) return events;
+  opened_[worker] = num_made;
+  events.clear();  // those of a process that has ended
   for (std::uint64_t i = 0; i < kNum; ++i) {
     CUipcEventHandle handle{};
     std::memcpy(&handle, ring.handles[i].data(), sizeof(handle));

@@ -46,6 +46,7 @@ class EventSignals : public OutputSignals {
   Store& store_;
   const int worker_;
   std::vector<std::vector<CudaEventHandle>> events_;  // by worker; those of others are opened when first needed
+  std::vector<std::uint64_t> opened_;                 // by worker: `num_made` of the process whose events are open
   // What each CUDA event of this worker was recorded for last; 0: nothing. Used by the
   // stage runner only.
   std::array<EventInEpoch, kNum> recorded_{};

@@ -37,6 +37,8 @@ class HostCalls {
 
   // Wakes a thread that sleeps in one of these calls; from now on nothing is enqueued. Thread-safe.
   void stop();
+  // Undoes stop(). REQUIRES: no thread calls this object.
+  void resume() { queue_->is_stopped.store(false, std::memory_order_release); }
   // Functions that have not been called yet are never called, even if the stream reaches them,
   // because they may use objects that no longer exist. Returns when a function that is running has
   // returned. Thread-safe.

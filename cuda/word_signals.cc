@@ -28,7 +28,7 @@ void WordSignals::signal(EventInEpoch event, Stream& stream) {
 }
 
 WaitResult WordSignals::wait(int worker, EventInEpoch event, const WaitLimits& limits) {
-  return store_.worker_words(worker).issued.wait_at_least(event, limits);
+  return wait_for_event(store_.worker_words(worker).issued, event, limits);
 }
 
 void WordSignals::enqueue_wait(int worker, EventInEpoch event, Stream& stream) {

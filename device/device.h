@@ -140,6 +140,8 @@ class Device {
   // Called when the worker stops. From now on no call waits for operations in progress, and
   // operations that are enqueued for the host may be dropped. Thread-safe.
   virtual void stop() {}
+  // Undoes stop(). REQUIRES: all streams are drained, and no thread uses the device.
+  virtual void resume() {}
 
   // Called when the worker has failed and returns its resources. From now on no thread waits for
   // the device, and operations that are enqueued for the host may never be called.

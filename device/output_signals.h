@@ -29,13 +29,19 @@ class OutputSignals {
   // Enqueues an event of this worker on `stream`.
   virtual void signal(EventInEpoch event, Stream& stream) = 0;
 
-  // Blocks until enqueue_wait() may be called for an event of `worker`, which may be this worker.
+  // Blocks until enqueue_wait() may be called for an event of `worker`, which may be this worker. Returns kStopped also
+  // if the event's epoch has ended.
   [[nodiscard]] virtual WaitResult wait(int worker, EventInEpoch event, const WaitLimits& limits) = 0;
 
   // Makes everything that is enqueued on `stream` from now on wait for the event. REQUIRES: wait()
   // returned kReached.
   virtual void enqueue_wait(int worker, EventInEpoch event, Stream& stream) = 0;
 };
+
+// Waits until `word`, which is `events` or `issued` of a worker, has reached an event. Returns kStopped if the word is
+// in a later epoch: its worker is dead then, and the event may never have happened.
+[[nodiscard]] WaitResult wait_for_event(const NumberWord<EventInEpoch>& word, EventInEpoch event,
+                                        const WaitLimits& limits);
 
 // Signals through the worker's `events` word, which is a futex. Used for devices whose streams only
 // the host can order.

@@ -7,8 +7,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <span>
 
 #include "hoststore/arena_view.h"
+#include "hoststore/control.h"
 #include "hoststore/range_allocator.h"
 
 namespace rp {
@@ -16,6 +18,11 @@ namespace rp {
 class ArenaAllocator {
  public:
   explicit ArenaAllocator(ArenaView& arena) : arena_(arena) {}
+  // Begins with an arena that an earlier owner has left, in which these blocks are in use.
+  ArenaAllocator(ArenaView& arena, std::span<const LiveBlock> live) : arena_(arena) {
+    ranges_.extend(arena.segment().bytes());
+    for (const LiveBlock& block : live) ranges_.allocate_at(block.offset, block.bytes);
+  }
 
   // Returns the offset of a new allocation, and lengthens the arena if necessary. Throws rp::Error
   // (kNoResource) if the arena's limit or the machine's memory is exceeded.

@@ -16,7 +16,7 @@ ControlLayout::ControlLayout(const ControlHeader& header) {
     return offset;
   };
   const std::uint64_t workers = header.num_workers;
-  epoch = region(sizeof(NumberWord<Epoch>));
+  epoch = region(sizeof(EpochWord));
   failed = region(sizeof(SequenceWord));
   published = region(sizeof(NumberWord<Version>) * header.num_groups);
   gradient_released = region(sizeof(SequenceWord) * header.num_uses);

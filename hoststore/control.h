@@ -10,6 +10,7 @@
 
 #include "common/phase.h"
 #include "hoststore/boundary.h"
+#include "hoststore/epoch_word.h"
 #include "hoststore/ids.h"
 #include "hoststore/memory_use.h"
 #include "hoststore/ring.h"
@@ -20,7 +21,7 @@
 namespace rp {
 
 inline constexpr std::uint64_t kControlMagic = 0x31305f4550495052;  // "RPIPE_01"
-inline constexpr std::uint32_t kControlVersion = 10;
+inline constexpr std::uint32_t kControlVersion = 11;
 inline constexpr int kMaxWorkers = 64;
 inline constexpr int kMaxLayers = 1024;
 inline constexpr std::uint32_t kCommandRing = 8;
@@ -138,17 +139,33 @@ struct FailureRecord {
 };
 static_assert(sizeof(FailureRecord) == 2048 && ShmSafe<FailureRecord>);
 
-// The counters through which a worker reports its progress.
+// A block of a worker's arena that must be kept when an epoch begins.
+struct LiveBlock {
+  using ShmFormat = void;
+  std::uint64_t offset = 0;  // in the worker's arena
+  std::uint64_t bytes = 0;
+};
+static_assert(sizeof(LiveBlock) == 16 && ShmSafe<LiveBlock>);
+
+// The counters through which a worker reports its progress, and what it needs to know of an epoch that begins.
 struct WorkerWords {
   using ShmFormat = void;
-  NumberWord<EventInEpoch> events;  // writer: the worker or its GPU. The last event whose data is in place
-  SequenceWord acknowledged;  // writer: the worker, once it is ready for commands. The epoch that it follows, plus one
-  SequenceWord heartbeat;     // writer: the worker's compute thread. Increases with every layer that it begins
+  // Writer: the worker or its GPU; after the worker's death the coordinator, until another process takes its place. The
+  // last event whose data is in place.
+  NumberWord<EventInEpoch> events;
+  // Writer: the worker, once it is ready for the commands of an epoch and nothing of earlier ones runs any more. That
+  // epoch, plus one.
+  SequenceWord acknowledged;
+  SequenceWord heartbeat;  // writer: the worker's compute thread. Increases with every layer that it begins
   // Writer: the worker's compute thread. The last event whose copies are enqueued on the worker's GPU.
   NumberWord<EventInEpoch> issued;
   std::int64_t warm_up_ns = 0;  // writer: the worker's compute thread, before `acknowledged`. Duration of the warm-up
+  // Writer of the rest: the coordinator, before it publishes that an epoch has begun.
+  std::uint64_t takes_part = 0;   // the last epoch in which the worker takes part, plus one
+  std::uint64_t live_blocks = 0;  // offset of LiveBlock[num_live_blocks] in the coordinator's arena
+  std::uint64_t num_live_blocks = 0;
 };
-static_assert(sizeof(WorkerWords) == 40 && ShmSafe<WorkerWords>);
+static_assert(sizeof(WorkerWords) == 64 && ShmSafe<WorkerWords>);
 
 // CUDA IPC events through which a worker's GPU reports its outputs to other GPUs
 // (docs/design/signals.md). Event n of the worker is recorded in CUDA event n mod kNumEvents.
@@ -157,7 +174,7 @@ static_assert(sizeof(WorkerWords) == 40 && ShmSafe<WorkerWords>);
 struct EventRing {
   using ShmFormat = void;
   static constexpr std::uint64_t kNumEvents = 64;
-  SequenceWord num_made;  // writer: the worker. kNumEvents once all handles are written
+  SequenceWord num_made;  // writer: the worker. kNumEvents more once each process of the worker has written all handles
   std::array<std::array<std::byte, 64>, kNumEvents> handles{};  // writer: the worker, before num_made
   std::array<std::atomic<std::uint64_t>, kMaxWorkers> held;     // writer: the input uploader. EventInEpoch, by producer
 };
@@ -209,7 +226,7 @@ static_assert(ShmSafe<ControlHeader>);
 struct ControlLayout {
   explicit ControlLayout(const ControlHeader& header);
 
-  std::uint64_t epoch = 0;      // NumberWord<Epoch>; writer: the coordinator
+  std::uint64_t epoch = 0;      // EpochWord; writer: the coordinator
   std::uint64_t failed = 0;     // SequenceWord; writer: the coordinator. 1: the run has failed and will be ended
   std::uint64_t published = 0;  // NumberWord<Version> per weight group; writer: the coordinator
   std::uint64_t gradient_released = 0;  // SequenceWord per use; writer: the coordinator

@@ -30,6 +30,7 @@ void RangeAllocator::remove_free(std::uint64_t offset, std::uint64_t bytes) {
 
 void RangeAllocator::extend(std::uint64_t bytes) {
   bytes = align_up(bytes, kGranularity);
+  if (bytes == 0) return;
   allocated_.emplace(total_, bytes);
   used_ += bytes;
   total_ += bytes;
@@ -52,6 +53,19 @@ std::optional<std::uint64_t> RangeAllocator::allocate(std::uint64_t bytes, Fit f
   allocated_.emplace(offset, bytes);
   used_ += bytes;
   return offset;
+}
+
+void RangeAllocator::allocate_at(std::uint64_t offset, std::uint64_t bytes) {
+  bytes = rounded_bytes(bytes);
+  const auto after = free_.upper_bound(offset);
+  RP_ASSERT(after != free_.begin());
+  const auto [first, range] = *std::prev(after);
+  RP_ASSERT(first + range >= offset + bytes);
+  remove_free(first, range);
+  if (first < offset) add_free(first, offset - first);
+  if (first + range > offset + bytes) add_free(offset + bytes, first + range - offset - bytes);
+  allocated_.emplace(offset, bytes);
+  used_ += bytes;
 }
 
 std::uint64_t RangeAllocator::bytes_at(std::uint64_t offset) const {

@@ -32,7 +32,10 @@ class RangeAllocator {
   // is long enough.
   [[nodiscard]] std::optional<std::uint64_t> allocate(std::uint64_t bytes, Fit fit = Fit::kBest);
 
-  // REQUIRES: allocate() returned `offset`, and it was not freed since.
+  // Allocates the part of the arena that begins at `offset`. REQUIRES: it is free, and inside the arena.
+  void allocate_at(std::uint64_t offset, std::uint64_t bytes);
+
+  // REQUIRES: `offset` is the beginning of an allocation that was not freed since.
   void free(std::uint64_t offset);
 
   // Returns the number of bytes that the allocation at `offset` occupies. REQUIRES: allocate()

@@ -55,6 +55,9 @@ class RingWriter {
     return true;
   }
 
+  // Drops all items. REQUIRES: no thread reads the ring.
+  void discard() { header_->head.publish_quietly(header_->tail.observe()); }
+
  private:
   [[nodiscard]] bool put(const T& item) {
     const std::uint64_t tail = header_->tail.observe();
@@ -88,6 +91,9 @@ class RingReader {
     header_->head.publish_quietly(head + 1);
     return true;
   }
+
+  // Drops all items.
+  void discard() { header_->head.publish_quietly(header_->tail.observe()); }
 
   // Sleeps until the ring has an item.
   [[nodiscard]] WaitResult wait(const WaitLimits& limits) const {

@@ -45,11 +45,12 @@ static_assert(sizeof(BlockPlace) == 32 && ShmSafe<BlockPlace>);
 
 // The event by which a worker announces a block; if worker < 0, the block exists already. Writer:
 // the coordinator, when it dispatches the slot that makes the block. Readers: tasks that are
-// dispatched later.
+// dispatched later. If the event is one of an earlier epoch than a reader's, the block was committed before the
+// reader's epoch began, so it exists.
 struct InputSource {
   using ShmFormat = void;
   std::int64_t worker = -1;
-  EventNumber first_event{};  // the block of microbatch m has event first_event + m + 1
+  EventInEpoch first_event{};  // the block of microbatch m has event first_event + m + 1 of this epoch
 };
 static_assert(sizeof(InputSource) == 16 && ShmSafe<InputSource>);
 

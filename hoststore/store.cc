@@ -154,6 +154,9 @@ std::unique_ptr<Store> Store::create(const StoreSettings& settings, const Catalo
                                     settings.arena_limit_bytes, settings.is_sparse));
   }
   store->map(true);
+  // All workers take part in the first epoch.
+  for (int worker = 0; worker < store->num_workers(); ++worker) store->worker_words(worker).takes_part = 1;
+  store->epoch().publish_begun(Epoch());
   if (by_populating) store->populate_huge_pages();
   return store;
 }
@@ -267,6 +270,14 @@ std::byte* Store::ring_memory(std::uint64_t region, std::uint64_t bytes, int wor
 
 WorkerWords& Store::worker_words(int worker) {
   return *reinterpret_cast<WorkerWords*>(ring_memory(layout_.worker_words, sizeof(WorkerWords), worker));
+}
+
+std::span<const LiveBlock> Store::live_blocks(int worker) {
+  const WorkerWords& words = worker_words(worker);
+  if (words.num_live_blocks == 0) return {};
+  const std::byte* const list =
+      arena(kCoordinatorArena).data(words.live_blocks, words.num_live_blocks * sizeof(LiveBlock));
+  return {reinterpret_cast<const LiveBlock*>(list), words.num_live_blocks};
 }
 
 EventRing& Store::event_ring(int worker) {

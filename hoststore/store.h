@@ -102,7 +102,7 @@ class Store {
   [[nodiscard]] int num_workers() const { return static_cast<int>(header().num_workers); }
 
   // Words. control.h names their writers.
-  [[nodiscard]] NumberWord<Epoch>& epoch() { return *at<NumberWord<Epoch>>(layout_.epoch, 0); }
+  [[nodiscard]] EpochWord& epoch() { return *at<EpochWord>(layout_.epoch, 0); }
   [[nodiscard]] SequenceWord& failed() { return *at<SequenceWord>(layout_.failed, 0); }
   [[nodiscard]] NumberWord<Version>& published(GroupId group) {
     return *at<NumberWord<Version>>(layout_.published, group.value());
@@ -134,6 +134,9 @@ class Store {
   [[nodiscard]] RingReader<Completion> completion_reader(int worker);
   [[nodiscard]] RingWriter<FreeRecord> free_writer(int worker);
   [[nodiscard]] RingReader<FreeRecord> free_reader(int worker);
+
+  // Returns the blocks of a worker's arena that are in use at the beginning of the last epoch in which it takes part.
+  [[nodiscard]] std::span<const LiveBlock> live_blocks(int worker);
 
   [[nodiscard]] FailureRecord& failure(int worker) {
     return *at<FailureRecord>(layout_.failures, static_cast<std::uint64_t>(worker));

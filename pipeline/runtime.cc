@@ -206,7 +206,7 @@ void Runtime::give_up_saves() {
 void Runtime::end_coordinator() {
   for (Pipeline::Impl* pipeline : pipelines_) pipeline->stop_save();
   coordinator_.reset();
-  if (store_) store_->epoch().publish(kEndEpoch);  // without a coordinator, too: a worker may have attached
+  if (store_) store_->epoch().publish_wanted(kEndEpoch);  // without a coordinator, too: a worker may have attached
 }
 
 // In a worker

@@ -45,14 +45,14 @@ bool InputUploader::fetch_block(const Command& command, BlockRow row, int microb
     table = store.round_table(origin);
   }
   const InputSource& source = table.source(row.kind, row.index);
-  if (source.worker >= 0) {
-    const EventInEpoch event(command.slot.epoch(), source.first_event + microbatch + 1);
+  if (source.worker >= 0 && source.first_event.epoch() == command.slot.epoch()) {
+    const EventInEpoch event(command.slot.epoch(), source.first_event.number() + microbatch + 1);
     const int maker = static_cast<int>(source.worker);
-    const auto may_go_on = [&](const WaitLimits& limits) { return worker_.signals->wait(maker, event, limits); };
+    const auto may_go_on = [&](const WaitLimits& limits) { return worker_.signals.wait(maker, event, limits); };
     const Wait what{.kind = WaitKind::kInputs,
                     .numbers = {microbatch, static_cast<std::int64_t>(row.kind), row.index, source.worker}};
     if (!waits_.wait(command, what, may_go_on)) return false;
-    worker_.signals->enqueue_wait(maker, event, stream_);
+    worker_.signals.enqueue_wait(maker, event, stream_);
   }
   const TaskInput input{.row = wanted, .made_as = row, .table = &table, .microbatch = microbatch};
   worker_.observers.input_published(command, input);

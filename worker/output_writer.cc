@@ -12,19 +12,19 @@ OutputWriter::OutputWriter(Store& store, int worker, Device& device, OutputSigna
       signals_(signals),
       observers_(observers),
       frees_(store.free_reader(worker)),
-      allocator_(store.arena(static_cast<std::uint64_t>(worker))),
+      allocator_(store.arena(static_cast<std::uint64_t>(worker)), store.live_blocks(worker)),
       computed_(device.make_event()) {}
 
-void OutputWriter::take_back_freed() {
+void OutputWriter::take_back_freed(Epoch epoch) {
   FreeRecord record;
   while (frees_.try_pop(record)) {
-    if (record.epoch == store_.epoch().observe()) allocator_.free(record.offset);
+    if (record.epoch == epoch) allocator_.free(record.offset);
   }
 }
 
 void OutputWriter::write_block(const Command& command, int microbatch, const OutputBlock& block) {
   const BlockLayout layout = lay_out_block(block.tensors);
-  take_back_freed();
+  take_back_freed(command.slot.epoch());
   const std::uint64_t offset = allocator_.allocate(layout.bytes);
   std::byte* memory = store_.arena(static_cast<std::uint64_t>(worker_)).data(offset, layout.bytes);
   write_block_head(memory, layout);
@@ -45,10 +45,11 @@ void OutputWriter::write_block(const Command& command, int microbatch, const Out
 void OutputWriter::write(const Command& command, int microbatch, MicrobatchOutputs outputs) {
   compute_.record(*computed_);
   stream_.wait_event(*computed_);
-  for (const OutputBlock& block : outputs.blocks) write_block(command, microbatch, block);
-  signals_.signal(EventInEpoch(command.slot.epoch(), command.first_event + microbatch + 1), stream_);
+  // First, so that the tensors live until they are copied even if an operation cannot be enqueued.
   Place& place = places_[num_written_ % kOutputPlaces];
   place = {.blocks = std::move(outputs.blocks), .writer = this, .number = ++num_written_};
+  for (const OutputBlock& block : place.blocks) write_block(command, microbatch, block);
+  signals_.signal(EventInEpoch(command.slot.epoch(), command.first_event + microbatch + 1), stream_);
   stream_.call(&OutputWriter::free_place, &place);
 }
 

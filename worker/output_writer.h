@@ -46,7 +46,7 @@ class OutputWriter {
   void wake() const { copied_.wake(); }
 
  private:
-  void take_back_freed();
+  void take_back_freed(Epoch epoch);
   void write_block(const Command& command, int microbatch, const OutputBlock& block);
   static void free_place(void* argument);
 

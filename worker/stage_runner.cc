@@ -16,15 +16,8 @@ StageRunner::StageRunner(WorkerParts& worker, StageExecutor& executor, const Wei
       compute_(worker.device.stream(StreamKind::kCompute)),
       weight_uploader_(weight_uploader),
       inputs_(inputs),
-      outputs_(worker.store, worker.number, worker.device, *worker.signals, worker.observers),
+      outputs_(worker.store, worker.number, worker.device, worker.signals, worker.observers),
       waits_(worker.waits(WorkerThread::kStageRunner)) {}
-
-void StageRunner::warm_up() {
-  const std::int64_t since = now_ns();
-  if (!executor_.warm_up(worker_.device)) return;
-  compute_.drain();
-  worker_.store.worker_words(worker_.number).warm_up_ns = now_ns() - since;
-}
 
 void StageRunner::run() {
   worker_.observers.runner_idle();

@@ -4,8 +4,8 @@
 //
 // Owned by the Worker. run() is executed by the stage runner's thread, which is the only one that
 // calls the StageExecutor, except for StageExecutor::collect(). It waits for other threads of this
-// worker only. It writes to the store: the worker's heartbeat, its failure record, the duration of
-// its warm-up and, through its OutputWriter, the outputs.
+// worker only. It writes to the store: the worker's heartbeat, its failure record and, through
+// its OutputWriter, the outputs.
 #pragma once
 
 #include <cstdint>
@@ -24,10 +24,6 @@ class StageRunner {
   // All arguments must outlive it.
   StageRunner(WorkerParts& worker, StageExecutor& executor, const WeightUploader& weight_uploader,
               InputBuffers& inputs);
-
-  // Warms up the executor. Must be called before run(), in the same thread. Returns when the device
-  // has finished.
-  void warm_up();
 
   // Computes tasks until the worker stops. After a task that failed, drops all later ones.
   void run();

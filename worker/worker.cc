@@ -1,13 +1,7 @@
 #include "worker/worker.h"
 
-#include <pthread.h>
-
-#include <latch>
 #include <thread>
 #include <utility>
-#include <vector>
-
-#include "hoststore/records/crash_handler.h"
 
 namespace rp {
 
@@ -20,67 +14,76 @@ constexpr StreamKind kAllStreams[] = {StreamKind::kUploadParameters, StreamKind:
 
 Worker::Worker(Store& store, int number, Device& device, StageExecutor& executor, std::optional<FaultBoardEntry> board,
                TraceJournal* trace, TaskRanges* ranges)
-    : parts_(store, number, device, board, trace, ranges, [this](std::exception_ptr error) { fail(std::move(error)); }),
-      inputs_(device),
-      weight_uploader_(parts_),
-      input_uploader_(parts_, inputs_),
-      stage_runner_(parts_, executor, weight_uploader_, inputs_),
-      gradient_downloader_(parts_, executor) {}
+    : store_(store),
+      number_(number),
+      device_(device),
+      executor_(executor),
+      signals_(device.connect(store, number)),
+      observers_(store, number, device, board, trace, ranges,
+                 [this](std::exception_ptr error) { fail(std::move(error)); }) {}
 
 Worker::~Worker() = default;
 
 void Worker::serve() {
-  const NumberWord<Epoch>& epoch_word = parts_.store.epoch();
-  const Epoch epoch = epoch_word.observe();
-  SequenceWord& acknowledged = parts_.store.worker_words(parts_.number).acknowledged;
-  if (epoch == kEndEpoch) return acknowledged.publish(epoch.value() + 1);  // the run ended before this worker began
-  // A coordinator in the same process does not wait for the acknowledgement and may have sent
-  // commands already. So the other threads, which copy, start their work only when the stage runner
-  // is warm.
-  std::latch is_warm(1);
-  const auto start = [this, &is_warm](const char* name, auto& thread) {
-    return std::thread([this, &is_warm, name, &thread] {
-      is_warm.wait();
-      (void)guard(name, [&thread] { thread.run(); });
-    });
-  };
-  std::vector<std::thread> threads;
-  threads.reserve(4);
-  try {
-    threads.push_back(start("rp-weights", weight_uploader_));
-    threads.push_back(start("rp-inputs", input_uploader_));
-    threads.push_back(start("rp-gradients", gradient_downloader_));
-    threads.emplace_back([this, epoch, &acknowledged, &is_warm] {
-      if (guard("rp-compute", [this] { stage_runner_.warm_up(); })) acknowledged.publish(epoch.value() + 1);
-      is_warm.count_down();
-      (void)guard("rp-compute", [this] { stage_runner_.run(); });
-    });
-  } catch (...) {  // no further thread could be created: the stage runner, which is the last, has not started
-    fail(std::current_exception());
-    is_warm.count_down();
+  const EpochWord& epoch = store_.epoch();
+  SequenceWord& acknowledged = store_.worker_words(number_).acknowledged;
+  if (epoch.observe().epoch != kEndEpoch) warm_up();
+  check_failure();
+  while (true) {
+    const EpochState state = epoch.observe();
+    acknowledged.publish(state.epoch.value() + 1);
+    if (state.epoch == kEndEpoch) return;
+    // SYNC: the acquire of the epoch pairs with its release when it begins; `takes_part` is not written until it ends.
+    const bool takes_part = state.has_begun && store_.worker_words(number_).takes_part == state.epoch.value() + 1;
+    takes_part ? serve_epoch(state) : wait_for_change(state);
+    check_failure();
   }
-  // Between two changes of the epoch, however long that takes, this thread only checks the device.
-  while (epoch_word.wait_at_least(epoch + 1, parts_.flow.limits(kNsPerSecond)) == WaitResult::kTimedOut) check_device();
-  stop_all();
-  for (std::thread& thread : threads) thread.join();
-  MutexLock lock(mutex_);
-  drain(error_ != nullptr || parts_.store.failed().observe() != 0);
-  if (error_) std::rethrow_exception(error_);
+}
+
+void Worker::warm_up() {
+  const auto warm = [this] {
+    const std::int64_t since = now_ns();
+    if (!executor_.warm_up(device_)) return;
+    device_.stream(StreamKind::kCompute).drain();
+    store_.worker_words(number_).warm_up_ns = now_ns() - since;
+  };
+  std::thread([&] {
+    (void)run_guarded("rp-compute", warm, [this](std::exception_ptr error) { fail(std::move(error)); });
+  }).join();
+}
+
+void Worker::serve_epoch(const EpochState& state) {
+  EpochService service(store_, number_, device_, executor_, *signals_, observers_,
+                       [this](std::exception_ptr error) { fail(std::move(error)); });
+  executor_.begin_epoch();
+  device_.resume();
+  set_service(&service);
+  service.start();
+  wait_for_change(state);
+  service.stop();
+  service.join();
+  set_service(nullptr);
+  drain();
+}
+
+// Between two changes of the epoch, however long that takes, this thread only checks the device.
+void Worker::wait_for_change(const EpochState& state) {
+  while (store_.epoch().wait_change(state, {&has_failed_, kNsPerSecond}) == WaitResult::kTimedOut) check_device();
 }
 
 // If the device has failed, all threads may be waiting for work that it will never do.
 void Worker::check_device() {
   try {
-    parts_.device.check();
+    device_.check();
   } catch (...) {
     fail(std::current_exception());
   }
 }
 
-void Worker::drain(bool has_failed) {
-  if (has_failed) return give_up();
+void Worker::drain() {
+  if (has_failed_.load() || store_.failed().observe() != 0) return give_up();
   try {
-    for (const StreamKind kind : kAllStreams) parts_.device.stream(kind).drain();
+    for (const StreamKind kind : kAllStreams) device_.stream(kind).drain();
   } catch (...) {
     give_up();  // operations that have not ended would still call this worker
     throw;
@@ -91,22 +94,9 @@ void Worker::drain(bool has_failed) {
 // ends the device's work.
 void Worker::give_up() {
   constexpr std::int64_t kLastWaitNs = kNsPerSecond;
-  parts_.device.abandon();
+  device_.abandon();
   for (const StreamKind kind : kAllStreams) {
-    if (!parts_.device.stream(kind).drain_within(kLastWaitNs)) return;
-  }
-}
-
-template <typename Function>
-bool Worker::guard(const char* name, Function function) {
-  pthread_setname_np(pthread_self(), name);
-  const SignalStack stack;  // so that a layer that overflows the stack is reported, too
-  try {
-    function();
-    return true;
-  } catch (...) {
-    fail(std::current_exception());
-    return false;
+    if (!device_.stream(kind).drain_within(kLastWaitNs)) return;
   }
 }
 
@@ -114,18 +104,20 @@ void Worker::fail(std::exception_ptr error) {
   {
     MutexLock lock(mutex_);
     if (!error_) error_ = std::move(error);
+    if (service_ != nullptr) service_->stop();
   }
-  stop_all();
+  has_failed_.store(true);
+  store_.epoch().wake();
 }
 
-void Worker::stop_all() {
-  parts_.flow.stop();
-  parts_.device.stop();
-  weight_uploader_.wake();
-  inputs_.wake();
-  stage_runner_.wake();
-  gradient_downloader_.wake();
-  parts_.store.epoch().wake();
+void Worker::set_service(EpochService* service) {
+  MutexLock lock(mutex_);
+  service_ = service;
+}
+
+void Worker::check_failure() {
+  MutexLock lock(mutex_);
+  if (error_) std::rethrow_exception(error_);
 }
 
 }  // namespace rp

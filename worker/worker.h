@@ -1,29 +1,24 @@
 // worker/worker.h
-// Runs one worker: takes commands, uploads weights, fetches inputs, computes and downloads results.
-// A worker keeps no state beyond its own life.
+// Runs one worker: follows the epochs of the run, and serves those in which it takes part (docs/design/replay.md). A
+// worker keeps no state beyond its own life, and its threads keep none beyond an epoch.
 //
-// Each of four threads has a class of its own and does one part of a task's life: WeightUploader,
-// InputUploader, StageRunner and GradientDownloader. They pass a task to each other through the
-// TaskFlow. The thread that calls serve() watches the epoch and the device. Every wait is either
-// for an earlier slot or for something that the coordinator does with earlier slots
-// (docs/design/protocol.md).
+// The thread that calls serve() watches the epoch and the device. In an epoch, the threads of an EpochService do the
+// work.
 //
 // The Store, Device and StageExecutor must outlive the worker.
 #pragma once
 
+#include <atomic>
 #include <exception>
+#include <memory>
 #include <optional>
 
 #include "common/mutex.h"
 #include "device/device.h"
 #include "hoststore/store.h"
+#include "worker/epoch_service.h"
 #include "worker/executor/stage_executor.h"
-#include "worker/gradient_downloader.h"
-#include "worker/input_buffers.h"
-#include "worker/input_uploader.h"
-#include "worker/stage_runner.h"
-#include "worker/weight_uploader.h"
-#include "worker/worker_parts.h"
+#include "worker/observers/worker_observers.h"
 
 namespace rp {
 
@@ -44,27 +39,30 @@ class Worker {
   void serve();
 
  private:
-  // Runs `function` in the calling thread, which is given this name. If it throws, the worker
-  // stops, serve() rethrows the exception, and guard() returns false.
-  template <typename Function>
-  [[nodiscard]] bool guard(const char* name, Function function);
+  void warm_up();
+  // These return when the state of the epoch is not `state` any more, or the worker has failed.
+  void serve_epoch(const EpochState& state);
+  void wait_for_change(const EpochState& state);
   // Stops the worker because it cannot continue; serve() then throws `error`. Only the first call
   // counts.
   void fail(std::exception_ptr error);
-  void stop_all();
+  void set_service(EpochService* service);
+  void check_failure();
   void check_device();
-  void drain(bool has_failed);
+  void drain();
   void give_up();
 
-  WorkerParts parts_;
-  InputBuffers inputs_;
-  WeightUploader weight_uploader_;
-  InputUploader input_uploader_;
-  StageRunner stage_runner_;
-  GradientDownloader gradient_downloader_;
+  Store& store_;
+  const int number_;
+  Device& device_;
+  StageExecutor& executor_;
+  const std::unique_ptr<OutputSignals> signals_;
+  WorkerObservers observers_;
 
+  std::atomic<bool> has_failed_{false};  // ends the wait for the epoch
   Mutex mutex_;
   std::exception_ptr error_ RP_GUARDED_BY(mutex_);
+  EpochService* service_ RP_GUARDED_BY(mutex_) = nullptr;  // of the present epoch
 };
 
 }  // namespace rp

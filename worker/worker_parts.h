@@ -1,15 +1,9 @@
 // worker/worker_parts.h
-// Holds what the threads of a worker share: the store, the device, the task flow and the observers.
+// Holds what the threads of a worker share in one epoch: the store, the device, the task flow and the observers.
 //
-// Owned by the Worker, which destroys it after the threads' classes. Store and Device must outlive
+// Owned by the EpochService, which destroys it after the threads' classes. Everything that it refers to must outlive
 // it.
 #pragma once
-
-#include <exception>
-#include <functional>
-#include <memory>
-#include <optional>
-#include <utility>
 
 #include "device/device.h"
 #include "hoststore/store.h"
@@ -20,13 +14,13 @@
 namespace rp {
 
 struct WorkerParts {
-  WorkerParts(Store& of_run, int of_worker, Device& own_device, std::optional<FaultBoardEntry> board,
-              TraceJournal* journal, TaskRanges* ranges, std::function<void(std::exception_ptr)> fail)
+  WorkerParts(Store& of_run, int of_worker, Device& own_device, OutputSignals& own_signals,
+              WorkerObservers& own_observers)
       : store(of_run),
         number(of_worker),
         device(own_device),
-        signals(own_device.connect(of_run, of_worker)),
-        observers(of_run, of_worker, own_device, board, journal, ranges, std::move(fail)),
+        signals(own_signals),
+        observers(own_observers),
         flow(own_device, of_run.header().stage_buffers) {}
 
   [[nodiscard]] ThreadWaits waits(WorkerThread thread) { return {store, number, flow, observers.waits(thread)}; }
@@ -34,8 +28,8 @@ struct WorkerParts {
   Store& store;
   const int number;
   Device& device;
-  const std::unique_ptr<OutputSignals> signals;
-  WorkerObservers observers;
+  OutputSignals& signals;
+  WorkerObservers& observers;
   TaskFlow flow;
 };
 

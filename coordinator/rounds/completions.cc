@@ -19,7 +19,7 @@ std::optional<Completion> Completions::wait(int worker, SlotNumber slot, WaitRec
     record.publish_once(
         {.kind = WaitKind::kCompletion, .slot = static_cast<std::int64_t>(slot.value()), .numbers = {worker}});
     const std::int64_t wait_ns = work();
-    if (ring.wait({&stop_, wait_ns}) == WaitResult::kStopped) return std::nullopt;
+    if (ring.wait({&is_interrupted_, wait_ns}) == WaitResult::kStopped) return std::nullopt;
     silent_ns = store_.progress() == progress ? silent_ns + wait_ns : 0;
     progress = store_.progress();
     if (silent_ns > store_.header().wait_timeout_ns) {
@@ -33,9 +33,13 @@ std::optional<Completion> Completions::wait(int worker, SlotNumber slot, WaitRec
   return completion;
 }
 
-void Completions::stop() {
-  stop_.store(true, std::memory_order_release);
+void Completions::interrupt() {
+  is_interrupted_.store(true, std::memory_order_release);
   for (const RingReader<Completion>& ring : rings_) ring.wake();
+}
+
+void Completions::discard() {
+  for (RingReader<Completion>& ring : rings_) ring.discard();
 }
 
 }  // namespace rp

@@ -1,7 +1,7 @@
 // coordinator/rounds/completions.h
 // Reads the workers' completions in slot order, and detects a run that hangs.
 //
-// Owned by the CommitThread. wait() is for its thread, stop() for any thread. The Store must
+// Owned by the CommitThread, whose thread calls all methods except interrupt(). The Store must
 // outlive it.
 #pragma once
 
@@ -26,18 +26,24 @@ class Completions {
   static constexpr std::int64_t kLongWait = 100 * kNsPerMs;
 
   // Blocks until the worker's next completion arrives and returns it. It is the completion of
-  // `slot`, since a worker keeps slot order. Returns nothing after stop(). Calls `work` before each
+  // `slot`, since a worker keeps slot order. Returns nothing after interrupt(). Calls `work` before each
   // sleep; it returns how long to sleep at most, in ns. `record` shows the wait. Throws rp::Error
   // (kHang) if nothing was computed or updated for the store's wait_timeout_ns.
   [[nodiscard]] std::optional<Completion> wait(int worker, SlotNumber slot, WaitRecord& record,
                                                const std::function<std::int64_t()>& work);
-  void stop();
+  // Ends the present and all later calls of wait(), until resume(). For any thread.
+  void interrupt();
+  // Drops the completions of the epoch that has ended. REQUIRES: no worker writes completions.
+  void discard();
+  void resume() { is_interrupted_.store(false); }
+  // Set by interrupt(): ends other waits of this thread.
+  [[nodiscard]] const std::atomic<bool>& is_interrupted() const { return is_interrupted_; }
 
  private:
   Store& store_;
   const std::function<void()> on_hang_;
   std::vector<RingReader<Completion>> rings_;  // by worker
-  std::atomic<bool> stop_{false};
+  std::atomic<bool> is_interrupted_{false};
 };
 
 }  // namespace rp

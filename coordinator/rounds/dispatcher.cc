@@ -1,10 +1,10 @@
 #include "coordinator/rounds/dispatcher.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/check.h"
 #include "common/run_depth.h"
-#include "common/run_order.h"
 
 namespace rp {
 
@@ -16,7 +16,24 @@ static_assert(kTasksAhead + 1 < static_cast<int>(kCommandRing) && kTasksAhead + 
 
 Dispatcher::Dispatcher(Store& store)
     : store_(store), outstanding_(store.num_workers()), next_event_(store.num_workers()) {
-  for (int worker = 0; worker < store.num_workers(); ++worker) commands_.push_back(store.command_writer(worker));
+  for (int worker = 0; worker < store.num_workers(); ++worker) {
+    commands_.push_back(store.command_writer(worker));
+    members_.push_back(worker);
+  }
+}
+
+void Dispatcher::begin_epoch(Epoch epoch, std::vector<int> members) {
+  epoch_ = epoch;
+  members_ = std::move(members);
+  for (const int worker : members_) commands_[worker].discard();
+  std::fill(outstanding_.begin(), outstanding_.end(), 0);
+  num_dispatched_ = num_committed_;
+  for (const Flight& flight : flights_) {
+    for (std::size_t i = flight.first_slot; i < flight.end_slot; ++i) {
+      Slot& slot = flight.round->slots[i];
+      if (slot.task.is(TaskState::kDispatched)) flight.round->move_to(slot, TaskState::kAccepted);
+    }
+  }
 }
 
 void Dispatcher::append(const std::shared_ptr<Round>& round, std::size_t first_slot, std::size_t end_slot) {
@@ -30,19 +47,20 @@ void Dispatcher::append(const std::shared_ptr<Round>& round, std::size_t first_s
 }
 
 void Dispatcher::dispatch() {
+  if (members_.empty()) return;
   for (const Flight& flight : flights_) {
     for (std::size_t i = flight.first_slot; i < flight.end_slot; ++i) {
       Slot& slot = flight.round->slots[i];
       if (!slot.task.is(TaskState::kAccepted)) continue;
       // Slots are dispatched in order, so later ones wait as well.
-      if (!may_send_task(outstanding_[worker_of_slot(slot.number.value(), store_.num_workers())])) return;
+      if (!may_send_task(outstanding_[worker_of(slot)])) return;
       send(*flight.round, slot);
     }
   }
 }
 
 void Dispatcher::send(Round& round, Slot& slot) {
-  const int worker = worker_of_slot(slot.number.value(), store_.num_workers());
+  const int worker = worker_of(slot);
   const auto num_microbatches = static_cast<std::uint64_t>(round.traits.num_microbatches);
   slot.worker = worker;
   slot.first_event = next_event_[worker];
@@ -50,12 +68,13 @@ void Dispatcher::send(Round& round, Slot& slot) {
   ++outstanding_[worker];
   ++num_dispatched_;
   Command command = command_of(round, slot);
-  command.slot = SlotInEpoch(store_.epoch().observe(), slot.number);
+  command.slot = SlotInEpoch(epoch_, slot.number);
   command.first_event = slot.first_event;
   const RoundTable table = store_.round_table(round);
   for (const BlockRow& row : output_rows(command, store_.catalogue())) {
     table.source(row.kind, row.index) = {
-        .worker = slot.worker, .first_event = slot.first_event + (is_once_a_task(row.kind) ? num_microbatches - 1 : 0)};
+        .worker = slot.worker,
+        .first_event = EventInEpoch(epoch_, slot.first_event + (is_once_a_task(row.kind) ? num_microbatches - 1 : 0))};
   }
   round.move_to(slot, TaskState::kDispatched);
   RP_ASSERT(commands_[worker].try_push(command));

@@ -1,7 +1,7 @@
 // coordinator/rounds/dispatcher.h
 // Keeps one order of slots for the rounds of all pipelines: numbers the slots, sends each to its
 // worker as soon as the worker has few enough tasks, and determines which slot is committed next
-// (docs/design/protocol.md).
+// (docs/design/protocol.md). At the beginning of an epoch, it goes back to the commit point (docs/design/replay.md).
 //
 // Owned by the RoundFlow and guarded by the Coordinator's mutex. The Store must outlive it.
 #pragma once
@@ -11,6 +11,7 @@
 #include <memory>
 #include <vector>
 
+#include "common/run_order.h"
 #include "coordinator/rounds/round.h"
 #include "hoststore/store.h"
 
@@ -23,8 +24,18 @@ class Dispatcher {
   // Appends slots [first_slot, end_slot) of the round. REQUIRES: first_slot < end_slot.
   void append(const std::shared_ptr<Round>& round, std::size_t first_slot, std::size_t end_slot);
 
-  // Sends the commands of slots, in order, up to the first slot whose worker has enough tasks.
+  // Sends the commands of slots, in order, up to the first slot whose worker has enough tasks. Sends nothing while the
+  // epoch changes.
   void dispatch();
+
+  // Ends the present epoch: nothing is sent until begin_epoch().
+  void end_epoch() { members_.clear(); }
+  // Begins an epoch: the slots that are not committed will be sent again, to these workers in turn. REQUIRES: no thread
+  // of a worker reads its commands.
+  void begin_epoch(Epoch epoch, std::vector<int> members);
+  [[nodiscard]] Epoch epoch() const { return epoch_; }
+  // The workers that take part in the epoch. Empty while the epoch changes.
+  [[nodiscard]] const std::vector<int>& members() const { return members_; }
 
   // The oldest slot that is not committed.
   struct Next {
@@ -54,8 +65,13 @@ class Dispatcher {
   };
 
   void send(Round& round, Slot& slot);
+  [[nodiscard]] int worker_of(const Slot& slot) const {
+    return members_[worker_of_slot(slot.number.value(), static_cast<int>(members_.size()))];
+  }
 
   Store& store_;
+  Epoch epoch_{};
+  std::vector<int> members_;
   std::vector<RingWriter<Command>> commands_;
   std::deque<Flight> flights_;  // oldest first
   std::uint64_t num_appended_ = 0;

@@ -31,6 +31,13 @@ void InputBlocks::place_table(Round& round) {
   (void)RoundTable::create(store_.arena(kCoordinatorArena).data(round.table, round.table_bytes), shape);
 }
 
+std::uint64_t InputBlocks::place_list(const std::vector<LiveBlock>& list) {
+  const std::uint64_t bytes = list.size() * sizeof(LiveBlock);
+  const std::uint64_t offset = allocate(bytes);
+  std::memcpy(store_.arena(kCoordinatorArena).data(offset, bytes), list.data(), bytes);
+  return offset;
+}
+
 std::uint64_t InputBlocks::place_round(Round& round, const RoundInputs& inputs) {
   place_table(round);
   const RoundTable table = store_.round_table(round);

@@ -47,7 +47,10 @@ class InputBlocks {
   // arena is full.
   std::uint64_t place_round(Round& round, const RoundInputs& inputs);
 
-  // REQUIRES: `offset` is a block or table of this arena that was not freed since.
+  // Copies a list to the arena and returns its offset. Throws rp::Error (kNoResource) if the arena is full.
+  [[nodiscard]] std::uint64_t place_list(const std::vector<LiveBlock>& list);
+
+  // REQUIRES: `offset` is a block, table or list of this arena that was not freed since.
   void free(std::uint64_t offset) {
     MutexLock lock(mutex_);
     allocator_.free(offset);

@@ -1,9 +1,6 @@
 // coordinator/rounds/lifecycles.h
-// The states of a round and of its tasks in the coordinator. A task belongs to a slot of the round.
-//
-// Replay of a lost worker's tasks will add changes back, for every task that is not committed: of a task from
-// `dispatched` to `accepted` ("its worker, or the epoch, was lost"); rounds stay in their state, because only commits
-// change it.
+// The states of a round and of its tasks in the coordinator. A task belongs to a slot of the round. Rounds keep their
+// state when an epoch ends, because only commits change it.
 #pragma once
 
 #include <cstdint>
@@ -44,12 +41,13 @@ enum class TaskState : std::uint8_t {
   kCommitted,   // its results are final
 };
 
-inline constexpr LifecycleTable<TaskState, 4, 3> kTaskLifecycle = {
+inline constexpr LifecycleTable<TaskState, 4, 4> kTaskLifecycle = {
     "task",
     {"planned", "accepted", "dispatched", "committed"},
     {{
         {TaskState::kPlanned, TaskState::kAccepted, "its round, or the backward pass, is accepted"},
         {TaskState::kAccepted, TaskState::kDispatched, "its worker has few enough tasks"},
+        {TaskState::kDispatched, TaskState::kAccepted, "its epoch has ended"},
         {TaskState::kDispatched, TaskState::kCommitted, "it has succeeded, and all tasks before it are committed"},
     }}};
 

@@ -46,6 +46,8 @@ void RoundBlocks::release(const BlockOfRound& block) {
 void RoundBlocks::commit(const std::shared_ptr<Round>& round, const Command& command) {
   for (const BlockRow& row : output_rows(command, store_.catalogue())) {
     round->unwritten.erase(row);
+    for_each_block(*round, row,
+                   [this](const BlockPlace& place) { live_[place.arena].emplace(place.offset, place.bytes); });
     if (const auto readers = round->readers.find(row); readers != round->readers.end() && readers->second == 0) {
       free_row(*round, row);
     }
@@ -72,13 +74,18 @@ void RoundBlocks::release_inputs(const std::shared_ptr<Round>& round, const Comm
   }
 }
 
-void RoundBlocks::free_row(Round& round, BlockRow row) {
-  round.readers.erase(row);
+template <typename Action>
+void RoundBlocks::for_each_block(const Round& round, BlockRow row, Action&& action) const {
   const RoundTable table = store_.round_table(round);
   for (int m = 0; m < (is_once_a_task(row.kind) ? 1 : table.num_microbatches()); ++m) {
     const BlockPlace& place = table.place(row.kind, row.index, m);
-    if (place.bytes > 0) free_block(place);
+    if (place.bytes > 0) action(place);
   }
+}
+
+void RoundBlocks::free_row(Round& round, BlockRow row) {
+  round.readers.erase(row);
+  for_each_block(round, row, [this](const BlockPlace& place) { free_block(place); });
   free_table_if_unused(round);
 }
 
@@ -87,7 +94,14 @@ void RoundBlocks::free_block(const BlockPlace& place) {
     inputs_.free(place.offset);
     return;
   }
-  frees_.send(place.arena, {.epoch = store_.epoch().observe(), .offset = place.offset});
+  live_[place.arena].erase(place.offset);
+  frees_.send(place.arena, place.offset);
+}
+
+std::vector<LiveBlock> RoundBlocks::live(int worker) const {
+  std::vector<LiveBlock> blocks;
+  for (const auto& [offset, bytes] : live_[worker]) blocks.push_back({.offset = offset, .bytes = bytes});
+  return blocks;
 }
 
 void RoundBlocks::free_table_if_unused(Round& round) {

@@ -13,6 +13,7 @@
 
 #include <memory>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "coordinator/rounds/free_sender.h"
@@ -24,7 +25,8 @@ namespace rp {
 
 class RoundBlocks {
  public:
-  RoundBlocks(Store& store, InputBlocks& inputs, FreeSender& frees) : store_(store), inputs_(inputs), frees_(frees) {}
+  RoundBlocks(Store& store, InputBlocks& inputs, FreeSender& frees)
+      : store_(store), inputs_(inputs), frees_(frees), live_(store.num_workers()) {}
 
   // Makes the round read `block` in place of its own row. REQUIRES: called before add_readers().
   static void set_origin(Round& round, BlockRow row, const BlockOfRound& block) { round.origins[row] = block; }
@@ -52,8 +54,14 @@ class RoundBlocks {
   // Ends a round, which reads no blocks of other rounds any more. REQUIRES: the round has just become done.
   void end(Round& round);
 
+  // Returns the blocks in a worker's arena that committed slots wrote and that are not freed, in any order.
+  [[nodiscard]] std::vector<LiveBlock> live(int worker) const;
+
  private:
   void release_inputs(const std::shared_ptr<Round>& round, const Command& command);
+  // Calls action(place) for each block of a row that exists.
+  template <typename Action>
+  void for_each_block(const Round& round, BlockRow row, Action&& action) const;
   void free_row(Round& round, BlockRow row);
   void free_block(const BlockPlace& place);
   void free_table_if_unused(Round& round);
@@ -61,6 +69,7 @@ class RoundBlocks {
   Store& store_;
   InputBlocks& inputs_;
   FreeSender& frees_;
+  std::vector<std::unordered_map<std::uint64_t, std::uint64_t>> live_;  // offset -> bytes, by the arena's worker
 };
 
 }  // namespace rp

@@ -92,6 +92,11 @@ bool TorchStageExecutor::warm_up(Device& device) {
   return WarmUp(*this, pipelines_, catalogue_, device_, device).run();
 }
 
+void TorchStageExecutor::begin_epoch() {
+  has_entered_ = false;
+  recomputed_.clear();
+}
+
 void TorchStageExecutor::clear(std::span<const UseMemory> uses) {
   enter_thread();
   for (const UseMemory& memory : uses) {

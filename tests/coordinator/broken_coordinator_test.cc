@@ -56,6 +56,11 @@ class BrokenCoordinator : public testing::Test {
     Completion completion;
     while (store().completion_reader(0).try_pop(completion)) EXPECT_NE(completion.slot, commands.back().slot);
   }
+  // Begins an epoch with worker 0.
+  void begin_epoch(Epoch epoch) {
+    store().worker_words(0).takes_part = epoch.value() + 1;
+    store().epoch().publish_begun(epoch);
+  }
   void serve() {
     serves_ = true;
     worker_->start();
@@ -83,7 +88,7 @@ TEST_F(BrokenCoordinator, IsNotReportedIfItFollowsTheRules) {
   serve();
   worker_->push(forward(Version(1)));
   wait_for_completion(0);
-  table().source(BlockKind::kActivation, 1) = {.worker = 0, .first_event = EventNumber(0)};
+  table().source(BlockKind::kActivation, 1) = {.worker = 0, .first_event = EventInEpoch(0)};
   worker_->push(fused(Version(1)));
   wait_for_completion(1);
   EXPECT_EQ(table().weights_seen(UseId(0), false),
@@ -192,7 +197,7 @@ TEST_F(BrokenCoordinator, PublishesAnEventBeforeTheBlockHasAPlace) {
   make();
   table().place(BlockKind::kActivation, 1, 0) = {};
   store().worker_words(1).events.publish(EventInEpoch(1));
-  table().source(BlockKind::kActivation, 1) = {.worker = 1, .first_event = EventNumber(0)};
+  table().source(BlockKind::kActivation, 1) = {.worker = 1, .first_event = EventInEpoch(0)};
   expect_violation(ProtocolRule::kDataBeforeEvent,
                    {"the activation at boundary 1, microbatch 0", "was not written yet"}, {fused()});
 }
@@ -201,7 +206,7 @@ TEST_F(BrokenCoordinator, PublishesAnEventBeforeTheBlockHasItsData) {
   make();
   table().checksum(BlockKind::kActivation, 1, 0) = 0;
   store().worker_words(1).events.publish(EventInEpoch(1));
-  table().source(BlockKind::kActivation, 1) = {.worker = 1, .first_event = EventNumber(0)};
+  table().source(BlockKind::kActivation, 1) = {.worker = 1, .first_event = EventInEpoch(0)};
   expect_violation(ProtocolRule::kDataBeforeEvent, {"has a place and no data yet"}, {fused()});
 }
 
@@ -234,7 +239,7 @@ TEST_F(BrokenCoordinator, FreesAnActivationBeforeItsReaderIsCommitted) {
   Command reader = fused();
   reader.slot = SlotInEpoch(2);
   reader.first_event = EventNumber(4);
-  table().source(BlockKind::kActivation, 1) = {.worker = 0, .first_event = EventNumber(0)};
+  table().source(BlockKind::kActivation, 1) = {.worker = 0, .first_event = EventInEpoch(0)};
   expect_violation(ProtocolRule::kBlocksStay,
                    {"the activation at boundary 1, microbatch 0", "of the arena of worker 0", "by slot 0 and has now"},
                    {reader});
@@ -270,18 +275,20 @@ TEST_F(BrokenCoordinator, LetsATaskReadWhatALaterSlotMakes) {
 
 TEST_F(BrokenCoordinator, LetsATaskReadWhatAnEarlierEpochMade) {
   make();
-  store().epoch().publish(Epoch(1));
+  begin_epoch(Epoch(1));
   serve();
   table().place(BlockKind::kActivation, 1, 0).arena = 1;
   table().place(BlockKind::kActivation, 1, 0).slot = SlotInEpoch(Epoch(0), SlotNumber(0));
+  table().source(BlockKind::kActivation, 1) = {.worker = 1, .first_event = EventInEpoch(Epoch(1), EventNumber(0))};
+  store().worker_words(1).events.publish(EventInEpoch(Epoch(1), EventNumber(1)));
   Command command = fused();
   command.slot = SlotInEpoch(Epoch(1), SlotNumber(1));
-  expect_violation(ProtocolRule::kEpoch, {"slot 1 of epoch 1", "was written in epoch 0"}, {command});
+  expect_violation(ProtocolRule::kEpoch, {"slot 1 of epoch 1", "was written in epoch 0 and not 1"}, {command});
 }
 
 TEST_F(BrokenCoordinator, SendsACommandOfAnEarlierEpoch) {
   make();
-  store().epoch().publish(Epoch(1));
+  begin_epoch(Epoch(1));
   expect_violation(ProtocolRule::kEpoch, {"slot 0 of epoch 0", "a command came in epoch 1"}, {forward()});
 }
 

@@ -271,15 +271,15 @@ TEST_F(BrokenWorkerDeathTest, CompletesOutOfSlotOrder) {
   EXPECT_DEATH(complete_as(2), "completion.slot ==.*does not hold");
 }
 
-TEST_F(BrokenWorkerDeathTest, CompletesForAnEarlierEpoch) {
+TEST_F(BrokenWorkerDeathTest, CompletesForAnotherEpoch) {
   EXPECT_DEATH(
       {
         make();
         const auto round = accept();
-        const Command stale = take(0);
-        upload(stale);
-        store_->epoch().publish(Epoch(1));
-        complete(stale);
+        Command command = take(0);
+        upload(command);
+        command.slot = SlotInEpoch(Epoch(1), command.slot.number());
+        complete(command);
         coordinator_->wait_all(*round);
       },
       "completion.slot ==.*does not hold");

@@ -63,7 +63,7 @@ TEST(Completions, EndWithStopInAnyThread) {
   WaitRecord record;
   std::thread other;
   const auto stop_meanwhile = [&] {
-    if (!other.joinable()) other = std::thread([&] { completions.stop(); });
+    if (!other.joinable()) other = std::thread([&] { completions.interrupt(); });
     return 10 * kNsPerSecond;
   };
   EXPECT_FALSE(completions.wait(0, SlotNumber(0), record, stop_meanwhile).has_value());

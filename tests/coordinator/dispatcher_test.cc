@@ -104,7 +104,7 @@ TEST_F(DispatcherTest, GivesEveryMicrobatchOfAWorkerAnEventOfItsOwn) {
   EXPECT_EQ(rounds[1]->slots[0].first_event, EventNumber(2));
   const InputSource& source = store_->round_table(*rounds[1]).source(BlockKind::kActivation, 1);
   EXPECT_EQ(source.worker, 1);  // from slot 3
-  EXPECT_EQ(source.first_event, EventNumber(2));
+  EXPECT_EQ(source.first_event, EventInEpoch(2));
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "tests/common/temp_directory.h"
 #include "tests/coordinator/random_plan.h"
 #include "tests/coordinator/toy_run.h"
+#include "tests/coordinator/toy_workers.h"
 
 namespace rp::test {
 namespace {

@@ -1,25 +1,17 @@
 #include "tests/coordinator/toy_run.h"
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <atomic>
+#include <thread>
 
 #include "common/run_depth.h"
-#include "device/cpu_device.h"
-#include "worker/worker.h"
+#include "coordinator/coordinator.h"
+#include "tests/coordinator/toy_workers.h"
 
 namespace rp::test {
 
 namespace {
-
-std::vector<UniqueFd> duplicates(const std::vector<int>& descriptors) {
-  std::vector<UniqueFd> result;
-  for (const int fd : descriptors) result.emplace_back(fcntl(fd, F_DUPFD_CLOEXEC, 0));
-  return result;
-}
 
 // Reads everything that a dump contains, repeatedly, until it is destroyed.
 class BoardReader {
@@ -126,41 +118,6 @@ std::optional<FaultBoardEntry> entry(const FaultBoard* board, int index) {
   return board == nullptr ? std::nullopt : std::optional(board->entry(index));
 }
 
-void serve_on_cpu(Store& store, int worker, const ToyConfig& config, const RunSettings& settings) {
-  CpuDevice device;
-  ToyExecutor executor(config, store.catalogue());
-  Worker(store, worker, device, executor, entry(settings.board, 1 + worker), settings.trace).serve();
-}
-
-Workers::Workers(Store& store, const RunSettings& settings, const ToyConfig& config) {
-  for (int i = 0; i < settings.num_workers; ++i) {
-    if (settings.harness == Harness::kOneMapping) {
-      threads_.emplace_back([&store, i, config, settings] { settings.serve(store, i, config, settings); });
-    } else if (settings.harness == Harness::kTwoMappings) {
-      views_.push_back(Store::attach(duplicates(store.descriptors())));
-      threads_.emplace_back(
-          [view = views_.back().get(), i, config, settings] { settings.serve(*view, i, config, settings); });
-    } else {
-      const pid_t child = fork();
-      if (child == 0) {
-        const auto view = Store::attach(duplicates(store.descriptors()));
-        settings.serve(*view, i, config, settings);
-        _exit(0);
-      }
-      children_.push_back(child);
-    }
-  }
-}
-
-Workers::~Workers() {
-  for (std::thread& thread : threads_) thread.join();
-  for (const pid_t child : children_) {
-    int status = 0;
-    EXPECT_EQ(waitpid(child, &status, 0), child);
-    EXPECT_EQ(status, 0);
-  }
-}
-
 std::vector<ToyResult> run_toy(const ToyConfig& config, const RunSettings& settings, int trainings) {
   StoreSettings store_settings;
   store_settings.num_workers = static_cast<std::uint32_t>(settings.num_workers);
@@ -170,7 +127,7 @@ std::vector<ToyResult> run_toy(const ToyConfig& config, const RunSettings& setti
   store_settings.check_consistency = settings.check_consistency;
   const auto store = Store::create(store_settings, toy_catalogue(config));
   write_initial_weights(*store);
-  const Workers workers(*store, settings, config);
+  Workers workers(*store, settings, config);
   std::optional<BoardReader> reader;  // started after the processes are forked
   if (settings.board != nullptr) reader.emplace(*settings.board);
   PipelineSettings options;
@@ -180,12 +137,14 @@ std::vector<ToyResult> run_toy(const ToyConfig& config, const RunSettings& setti
   if (!settings.plan.empty()) options.plan.by_hand = parse_plan(settings.plan, config.num_layers);
   if (config.scales_loss) options.loss_scaling = LossScaling{.initial_scale = kInitialScale, .growth_interval = 2};
   Coordinator coordinator(*store, {.pipelines = {options}, .board = entry(settings.board, 0), .trace = settings.trace});
+  workers.watch(coordinator);
   std::vector<ToyResult> results = {train(*store, coordinator, config)};
   while (results.size() < static_cast<std::size_t>(trainings)) {
     coordinator.restart_at(0, 0, 0, {.loss_scale = {.scale = kInitialScale, .previous_scale = kInitialScale}});
     write_initial_weights(*store);
     results.push_back(train(*store, coordinator, config));
   }
+  workers.unwatch();
   return results;
 }
 

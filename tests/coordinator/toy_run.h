@@ -1,19 +1,13 @@
 // tests/coordinator/toy_run.h
-// Runs the toy model with a coordinator in the test's thread and with workers that are threads over
-// the test's mapping of the store, threads with one mapping each, or processes.
+// Runs the toy model with a coordinator in the test's thread and with the workers of toy_workers.h.
 #pragma once
 
-#include <sys/types.h>
-
 #include <functional>
-#include <memory>
 #include <optional>
 #include <ostream>
 #include <string>
-#include <thread>
 #include <vector>
 
-#include "coordinator/coordinator.h"
 #include "hoststore/records/fault_board.h"
 #include "hoststore/records/trace_journal.h"
 #include "hoststore/store.h"
@@ -31,6 +25,14 @@ inline void PrintTo(Harness harness, std::ostream* out) {
 struct RunSettings;
 void serve_on_cpu(Store& store, int worker, const ToyConfig& config, const RunSettings& settings);
 
+// Plans that a worker dies before an operation of its device, which are counted from 1.
+struct Death {
+  static constexpr int kAtStart = -1;  // before it has acknowledged an epoch
+  int worker = 0;
+  int operation = kAtStart;
+  int life = 0;  // 0: of the first process or thread; 1: of its replacement
+};
+
 struct RunSettings {
   Harness harness = Harness::kOneMapping;
   int num_workers = 1;
@@ -43,25 +45,11 @@ struct RunSettings {
   // Runs a worker until the run ends: in a thread, or in a process of its own.
   using Serve = std::function<void(Store& store, int worker, const ToyConfig& config, const RunSettings& settings)>;
   Serve serve = serve_on_cpu;
+  std::vector<Death> deaths{};
+  int max_replacements = 0;  // of all workers together; without one, the run goes on with a worker less
 };
 
 [[nodiscard]] std::optional<FaultBoardEntry> entry(const FaultBoard* board, int index);
-
-// The workers of a run. They end when the coordinator ends them.
-class Workers {
- public:
-  // Forks if the workers are processes, so it must be called before any thread is started. The
-  // store must outlive it.
-  Workers(Store& store, const RunSettings& settings, const ToyConfig& config);
-  ~Workers();
-  Workers(const Workers&) = delete;
-  Workers& operator=(const Workers&) = delete;
-
- private:
-  std::vector<std::unique_ptr<Store>> views_;
-  std::vector<std::thread> threads_;
-  std::vector<pid_t> children_;
-};
 
 // Returns the results of `trainings` trainings with the same initial weights, one after the other
 // in one run.

@@ -46,8 +46,8 @@ class GpuWorker {
     const std::vector<float> eight(8, 2);
     place_input(*store, table, BlockKind::kActivation, 0, eight, 8192);
     place_input(*store, table, BlockKind::kArguments, 0, eight, 16384);
-    table.source(BlockKind::kActivation, 1) = {.worker = 0, .first_event = EventNumber(0)};
-    table.source(BlockKind::kGradient, 1) = {.worker = 0, .first_event = EventNumber(2)};
+    table.source(BlockKind::kActivation, 1) = {.worker = 0, .first_event = EventInEpoch(0)};
+    table.source(BlockKind::kGradient, 1) = {.worker = 0, .first_event = EventInEpoch(2)};
     RingWriter<Command> commands = store->command_writer(0);
     Command backward = backward_command();
     backward.slot = SlotInEpoch(2);
@@ -77,7 +77,7 @@ class GpuWorker {
         (void)ring.wait({&has_ended, kNsPerMs});
       }
     }
-    store->epoch().publish(kEndEpoch);
+    store->epoch().publish_wanted(kEndEpoch);
     thread.join();
     if (error) std::rethrow_exception(error);
   }
@@ -278,7 +278,7 @@ class DeadPeer : public testing::TestWithParam<GpuSignals> {
     Command forward = forward_command();
     forward.saved_boundaries = {};  // the boundary that it would save belongs to the peer
     GpuWorker worker(driver.table(), GetParam(), 200 * kNsPerMs, forward);
-    worker.table.source(BlockKind::kActivation, 1) = {.worker = 1, .first_event = EventNumber(0)};
+    worker.table.source(BlockKind::kActivation, 1) = {.worker = 1, .first_event = EventInEpoch(0)};
     CudaDevice peer(driver.table(), {.memory_bytes = 1 << 20, .signals = GetParam()}, [](const std::string&) {});
     const auto signals = peer.connect(*worker.store, 1);
     if (!is_done) driver.hold(10 + kDownloadOutputs);

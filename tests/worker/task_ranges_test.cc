@@ -51,7 +51,7 @@ TEST(TaskRanges, OfAWorkerAreItsTasksAndTheirMicrobatches) {
   test::ServedWorker worker({}, nullptr, &ranges);
   worker.start();
   worker.push(test::forward_command());
-  worker.table.source(BlockKind::kActivation, 1) = {.worker = 0, .first_event = EventNumber(0)};
+  worker.table.source(BlockKind::kActivation, 1) = {.worker = 0, .first_event = EventInEpoch(0)};
   worker.push(test::fused_command());
   RingReader<Completion> completions = worker.store->completion_reader(0);
   Completion completion;

@@ -190,7 +190,7 @@ class ServedWorker {
   }
   // Ends the worker and rethrows what serve() threw.
   void finish() {
-    store->epoch().publish(kEndEpoch);
+    store->epoch().publish_wanted(kEndEpoch);
     join();
   }
   // Waits until serve() has ended on its own.

@@ -27,7 +27,7 @@ TEST(Worker, DoesItsTasksAndSaysSo) {
   ServedWorker worker;
   worker.start();
   worker.push(test::forward_command());
-  worker.table.source(BlockKind::kActivation, 1) = {.worker = 0, .first_event = EventNumber(0)};
+  worker.table.source(BlockKind::kActivation, 1) = {.worker = 0, .first_event = EventInEpoch(0)};
   worker.push(test::fused_command());
   for (std::uint64_t slot = 0; slot < 2; ++slot) {
     const Completion completion = next_completion(*worker.store);
@@ -42,12 +42,12 @@ TEST(Worker, DoesItsTasksAndSaysSo) {
   EXPECT_EQ(*worker.store->gradients(worker.store->catalogue().uses()[UseId(0)].gradient_offset), std::byte{0});
   worker.finish();
   EXPECT_GE(worker.store->worker_words(0).heartbeat.observe(), 4U);
-  EXPECT_EQ(worker.store->worker_words(0).acknowledged.observe(), 1U);
+  EXPECT_EQ(worker.store->worker_words(0).acknowledged.observe(), kEndEpoch.value() + 1);
 }
 
 TEST(Worker, RecomputesWhileTheGradientIsMissing) {
   ServedWorker worker;
-  worker.table.source(BlockKind::kGradient, 1) = {.worker = 1, .first_event = EventNumber(6)};
+  worker.table.source(BlockKind::kGradient, 1) = {.worker = 1, .first_event = EventInEpoch(6)};
   worker.start();
   worker.push(test::backward_command());
   ASSERT_EQ(worker.executor.recomputed.wait_at_least(1, kLong), WaitResult::kReached);
@@ -133,7 +133,7 @@ TEST(Worker, NamesTheWeightsThatNeverArrived) {
 TEST(Worker, NamesTheWorkerWhoseOutputNeverArrived) {
   expect_names_what_was_missing(test::fused_command(),
                                 {"microbatch 0 of the outputs of layer 0 from worker 1", "fused of layers 1-1"},
-                                {.worker = 1, .first_event = EventNumber(6)});
+                                {.worker = 1, .first_event = EventInEpoch(6)});
 }
 
 TEST(Worker, NamesTheGradientBufferThatWasNeverReleased) {
@@ -162,7 +162,7 @@ TEST(Worker, RecordsWhatEachThreadWaitsForOnTheBoardUntilItArrives) {
   Command command = test::fused_command();
   command.version = Version(3);
   command.released_before = 1;
-  worker.table.source(BlockKind::kActivation, 1) = {.worker = 1, .first_event = EventNumber(6)};
+  worker.table.source(BlockKind::kActivation, 1) = {.worker = 1, .first_event = EventInEpoch(6)};
   worker.push(command);
 
   const Wait weights = next_wait(worker, WorkerThread::kWeightUploader, WaitKind::kWeights);
@@ -260,7 +260,8 @@ TEST(Worker, EndsWhateverItWaitsFor) {
   for (std::size_t i = 0; i < cases.size(); ++i) {
     SCOPED_TRACE(testing::Message() << "case " << i);
     ServedWorker worker({.wait_timeout_ns = 60 * kNsPerSecond});
-    if (i == 2 || i == 5) worker.table.source(BlockKind::kActivation, 1) = {.worker = 1, .first_event = EventNumber(0)};
+    if (i == 2 || i == 5)
+      worker.table.source(BlockKind::kActivation, 1) = {.worker = 1, .first_event = EventInEpoch(0)};
     worker.start();
     for (const Command& command : cases[i]) worker.push(command);
     EXPECT_EQ(worker.store->worker_words(0).acknowledged.wait_at_least(1, kLong), WaitResult::kReached);

@@ -41,7 +41,7 @@ TEST_F(WorkerTraceTest, HasEachTaskMicrobatchAndCopyOnceOnTheTrackOfWhoDidIt) {
     test::ServedWorker worker({}, &journal_);
     worker.start();
     worker.push(test::forward_command());
-    worker.table.source(BlockKind::kActivation, 1) = {.worker = 0, .first_event = EventNumber(0)};
+    worker.table.source(BlockKind::kActivation, 1) = {.worker = 0, .first_event = EventInEpoch(0)};
     worker.push(test::fused_command());
     RingReader<Completion> ring = worker.store->completion_reader(0);
     Completion completion;

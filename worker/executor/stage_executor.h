@@ -134,14 +134,17 @@ class StageExecutor {
  public:
   virtual ~StageExecutor() = default;
 
-  // Called before all other methods. Uses every kernel and library that the tasks will use once,
-  // because a GPU loads them at their first use, and this must not happen while streams wait for
-  // other processes. Takes memory of `device`, the worker's device, and returns it. Returns false
-  // if there is nothing to do.
+  // Called before all other methods, in a thread of its own. Uses every kernel and library that the tasks will use
+  // once, because a GPU loads them at their first use, and this must not happen while streams wait for other processes.
+  // Takes memory of `device`, the worker's device, and returns it. Returns false if there is nothing to do.
   [[nodiscard]] virtual bool warm_up(Device& device) {
     (void)device;
     return false;
   }
+
+  // Called before the first task of each epoch. Tasks that were begun before will not go on. All following calls, up to
+  // the end of the epoch, come from another thread than those before.
+  virtual void begin_epoch() {}
 
   // Sets the accumulators of the next task to zero. Its weights may still be on their way.
   virtual void clear(std::span<const UseMemory> uses) { (void)uses; }

@@ -37,39 +37,55 @@ std::string row_text(const BlockRow& row) {
 
 }  // namespace
 
-// Compares the bytes of one upload that are copied back. It is deleted by its last operation on the
-// stream.
-class ConsistencyCheck::ReadBack {
- public:
-  ReadBack(const ConsistencyCheck& check, std::span<const std::byte> piece, std::uint64_t bytes,
-           std::function<void(std::uint64_t)> judge)
-      : check_(check), piece_(piece), bytes_left_(bytes), judge_(std::move(judge)) {}
+// Compares the bytes of one upload that are copied back.
+struct ConsistencyCheck::ReadBack : Operation {
+  std::span<const std::byte> piece;
+  std::uint64_t bytes_left = 0;
+  std::function<void(std::uint64_t)> judge;
+  DataChecksum sum;
 
-  void add_head(std::span<const std::byte> head) { sum_.add(head); }
-
-  static void add_piece(void* read_back) {
-    auto& self = *static_cast<ReadBack*>(read_back);
-    const std::uint64_t bytes = std::min<std::uint64_t>(self.bytes_left_, self.piece_.size());
-    self.sum_.add(self.piece_.first(bytes));
-    self.bytes_left_ -= bytes;
+  static void add_piece(void* operation) {
+    auto& self = static_cast<ReadBack&>(*static_cast<Operation*>(operation));
+    const std::uint64_t bytes = std::min<std::uint64_t>(self.bytes_left, self.piece.size());
+    self.sum.add(self.piece.first(bytes));
+    self.bytes_left -= bytes;
   }
 
-  static void finish(void* read_back) {
-    const std::unique_ptr<ReadBack> self(static_cast<ReadBack*>(read_back));
+  static void finish(void* operation) {
+    auto& self = static_cast<ReadBack&>(*static_cast<Operation*>(operation));
+    const auto kept = self.check->give_up(&self);
     try {
-      self->judge_(self->sum_.value());
+      self.judge(self.sum.value());
     } catch (...) {
-      self->check_.fail_(std::current_exception());
+      self.check->fail_(std::current_exception());
     }
   }
-
- private:
-  const ConsistencyCheck& check_;
-  std::span<const std::byte> piece_;
-  std::uint64_t bytes_left_;
-  std::function<void(std::uint64_t)> judge_;
-  DataChecksum sum_;
 };
+
+// Sets `checksum` to the checksum of `bytes`, which are in the store.
+struct ConsistencyCheck::Checksum : Operation {
+  std::span<const std::byte> bytes;
+  std::uint64_t* checksum = nullptr;
+
+  static void run(void* operation) {
+    auto& self = static_cast<Checksum&>(*static_cast<Operation*>(operation));
+    const auto kept = self.check->give_up(&self);
+    *self.checksum = DataChecksum::of(self.bytes);
+  }
+};
+
+void* ConsistencyCheck::keep(std::unique_ptr<Operation> operation) {
+  Operation* const kept = operation.get();
+  kept->check = this;
+  MutexLock lock(mutex_);
+  operations_.emplace(kept, std::move(operation));
+  return kept;
+}
+
+std::unique_ptr<ConsistencyCheck::Operation> ConsistencyCheck::give_up(Operation* operation) {
+  MutexLock lock(mutex_);
+  return std::move(operations_.extract(operation).mapped());
+}
 
 ConsistencyCheck::ConsistencyCheck(Store& store, int worker, Device& device,
                                    std::function<void(std::exception_ptr)> fail)
@@ -87,8 +103,8 @@ std::string ConsistencyCheck::place_text(const Command& command) const {
 }
 
 void ConsistencyCheck::command_taken(const Command& command) {
-  const Epoch epoch = store_.epoch().observe();
-  if (epoch != kEndEpoch && command.slot.epoch() != epoch) {
+  const Epoch epoch(store_.worker_words(worker_).takes_part - 1);
+  if (command.slot.epoch() != epoch) {
     throw violation_of(ProtocolRule::kEpoch, cat(place_text(command), ": a command came in epoch ", epoch));
   }
   if (last_slot_ && command.slot <= *last_slot_) {
@@ -148,9 +164,11 @@ void ConsistencyCheck::input_published(const Command& command, const TaskInput& 
     throw violation_of(ProtocolRule::kDataBeforeEvent, cat(input_text(command, input), ", was not written yet"));
   }
   if (place.arena != kCoordinatorArena) {
-    if (place.slot.epoch() != command.slot.epoch()) {
-      throw violation_of(ProtocolRule::kEpoch,
-                         cat(input_text(command, input), ", was written in epoch ", place.slot.epoch()));
+    // A block of an earlier epoch was committed then.
+    const InputSource& source = input.table->source(input.made_as.kind, input.made_as.index);
+    if (place.slot.epoch() != source.first_event.epoch() || place.slot.epoch() > command.slot.epoch()) {
+      throw violation_of(ProtocolRule::kEpoch, cat(input_text(command, input), ", was written in epoch ",
+                                                   place.slot.epoch(), " and not ", source.first_event.epoch()));
     }
     if (place.slot >= command.slot) {
       throw violation_of(ProtocolRule::kWaitsPointBackwards,
@@ -184,34 +202,26 @@ void ConsistencyCheck::input_enqueued(const Command& command, const TaskInput& i
 
 void ConsistencyCheck::read_back(Stream& stream, std::vector<std::byte>& piece, std::span<const std::byte> head,
                                  std::span<const std::byte> memory, std::function<void(std::uint64_t)> judge) {
-  auto* read_back = new ReadBack(*this, piece, memory.size(), std::move(judge));
-  read_back->add_head(head);
+  auto operation = std::make_unique<ReadBack>();
+  operation->piece = piece;
+  operation->bytes_left = memory.size();
+  operation->judge = std::move(judge);
+  operation->sum.add(head);
+  void* const argument = keep(std::move(operation));
   for (std::uint64_t at = 0; at < memory.size(); at += piece.size()) {
     stream.copy(piece.data(), memory.data() + at, std::min<std::uint64_t>(piece.size(), memory.size() - at));
-    stream.call_in_order(&ReadBack::add_piece, read_back);
+    stream.call_in_order(&ReadBack::add_piece, argument);
   }
-  stream.call_in_order(&ReadBack::finish, read_back);
+  stream.call_in_order(&ReadBack::finish, argument);
 }
 
-namespace {
-
-struct ChecksumOperation {
-  std::span<const std::byte> bytes;
-  std::uint64_t& checksum;
-
-  static void run(void* operation) {
-    const std::unique_ptr<ChecksumOperation> self(static_cast<ChecksumOperation*>(operation));
-    self->checksum = DataChecksum::of(self->bytes);
-  }
-};
-
-// Enqueues an operation on `stream` that sets `checksum` to the checksum of `bytes`, which are in
-// the store. REQUIRES: both are valid until it is executed.
-void enqueue_checksum(Stream& stream, std::span<const std::byte> bytes, std::uint64_t& checksum) {
-  stream.call_in_order(&ChecksumOperation::run, new ChecksumOperation{bytes, checksum});
+// Enqueues an operation that sets `checksum`. REQUIRES: `bytes` and `checksum` are valid until it is executed.
+void ConsistencyCheck::enqueue_checksum(Stream& stream, std::span<const std::byte> bytes, std::uint64_t& checksum) {
+  auto operation = std::make_unique<Checksum>();
+  operation->bytes = bytes;
+  operation->checksum = &checksum;
+  stream.call_in_order(&Checksum::run, keep(std::move(operation)));
 }
-
-}  // namespace
 
 void ConsistencyCheck::output_enqueued(const Command& command, BlockRow row, int microbatch,
                                        std::span<const std::byte> block) {

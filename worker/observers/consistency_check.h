@@ -13,11 +13,14 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "common/mutex.h"
 #include "device/device.h"
 #include "hoststore/store.h"
 #include "worker/observers/worker_observer.h"
@@ -49,8 +52,18 @@ class ConsistencyCheck final : public WorkerObserver {
   void gradient_enqueued(const Command& command, UseId use) override;
 
  private:
-  class ReadBack;
+  // The argument of operations on a stream. Owned by the check, because a stream that is stopped drops operations.
+  struct Operation {
+    virtual ~Operation() = default;
+    ConsistencyCheck* check = nullptr;
+  };
+  struct ReadBack;
+  struct Checksum;
+  [[nodiscard]] void* keep(std::unique_ptr<Operation> operation);
+  // Called by the last operation on the stream.
+  [[nodiscard]] std::unique_ptr<Operation> give_up(Operation* operation);
 
+  void enqueue_checksum(Stream& stream, std::span<const std::byte> bytes, std::uint64_t& checksum);
   void read_back(Stream& stream, std::vector<std::byte>& piece, std::span<const std::byte> head,
                  std::span<const std::byte> memory, std::function<void(std::uint64_t)> judge);
   void compare_weights(const Command& command, UseId use, Version version, std::uint64_t found);
@@ -64,6 +77,8 @@ class ConsistencyCheck final : public WorkerObserver {
   std::optional<SlotInEpoch> last_slot_;  // used by the weight uploader: of the last command
   std::vector<std::byte> weights_piece_;  // the piece of an upload that is copied back; used by the upload streams
   std::vector<std::byte> input_piece_;
+  Mutex mutex_;
+  std::map<const Operation*, std::unique_ptr<Operation>> operations_ RP_GUARDED_BY(mutex_);
 };
 
 }  // namespace rp
