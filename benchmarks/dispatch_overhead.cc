@@ -139,7 +139,7 @@ class EmptyExecutor : public StageExecutor {
     if (source.worker < 0 || !samples_.counts.load(std::memory_order_relaxed)) return;  // the first task of a round
     const std::size_t index = samples_.num.fetch_add(1, std::memory_order_relaxed);
     if (index >= kMaxSamples) return;
-    const EventNumber event = source.first_event + microbatch + 1;
+    const EventNumber event = source.first_event.number() + microbatch + 1;
     std::int64_t end_ns = 0;
     std::memcpy(&end_ns, input.data, sizeof(end_ns));
     samples_.publish_to_start_ns[index] =

@@ -272,6 +272,16 @@ WorkerWords& Store::worker_words(int worker) {
   return *reinterpret_cast<WorkerWords*>(ring_memory(layout_.worker_words, sizeof(WorkerWords), worker));
 }
 
+void Store::wake_waiters() {
+  for (int worker = 0; worker < num_workers(); ++worker) {
+    worker_words(worker).events.wake();
+    worker_words(worker).issued.wake();
+  }
+  for (const GroupId group : catalogue_.weight_groups().indices()) published(group).wake();
+  for (const UseId use : catalogue_.uses().indices()) gradient_released(use).wake();
+  for (std::uint32_t pipeline = 0; pipeline < header().num_pipelines; ++pipeline) loss_scale(pipeline).version.wake();
+}
+
 std::span<const LiveBlock> Store::live_blocks(int worker) {
   const WorkerWords& words = worker_words(worker);
   if (words.num_live_blocks == 0) return {};

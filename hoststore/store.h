@@ -123,6 +123,8 @@ class Store {
   [[nodiscard]] WeightStamp& stamp(GroupId group, std::uint64_t copy) {
     return *at<WeightStamp>(layout_.stamps, WeightStamp::kMaxCopies * group.value() + copy);
   }
+  // Wakes all threads that wait for a word of another process, so that they check WaitLimits::stop.
+  void wake_waiters();
   // Increases while any worker computes or any weights are updated. A wait that times out while
   // this value has not changed is waiting for something that hangs.
   [[nodiscard]] std::uint64_t progress();

@@ -116,6 +116,8 @@ LaunchPlan make_launch_plan(const LaunchOptions& options, const LocalMachine& ma
   plan.program = find_program(options.command[0], own_directory, environment_value("PATH").value_or(""));
   plan.command = options.command;
   plan.tag_output = options.tag_output;
+  plan.on_worker_failure = options.on_worker_failure;
+  plan.max_restarts = options.max_restarts;
   plan.log_dir = options.log_dir.value_or("");
   const GpuChoice choice = chosen_gpus(options, machine, own_directory, library_path);
   const std::vector<Gpu>& gpus = choice.gpus;

@@ -30,7 +30,9 @@ struct LaunchPlan {
   std::vector<PlannedProcess> processes;  // the coordinator, then the workers
   bool tag_output = false;
   std::filesystem::path log_dir;  // empty: no log files
-  std::string note;               // a note for the user about the choice of GPUs; empty if there is none
+  WorkerFailurePolicy on_worker_failure = WorkerFailurePolicy::kAbort;
+  int max_restarts = 0;
+  std::string note;  // a note for the user about the choice of GPUs; empty if there is none
 };
 
 // The resources of this machine, and the variables of its environment that affect the plan.

@@ -1,15 +1,6 @@
 // launcher/lifecycles.h
 // The states of a run and of its processes in rp-launch.
-//
-// Replay of a lost worker's tasks will add to the run:
-//   replacing: a worker is lost, and the coordinator goes on with its replacement or with fewer workers. From `running`
-//     when a worker failed, back to `running` when all workers that are left have the host store, and to `worker lost`
-//     if too few are left. INT and the end of the coordinator lead on as from `running`.
-// and to a process:
-//   respawning: its replacement will be started in its place on the fault board. From `ended` when the coordinator
-//     wants one, to `starting` when it was started; it then attaches as the process before it did.
-//   left out: the run goes on with one worker less. From `ended` or `respawning`, and back to `respawning` if the
-//     worker returns.
+// A worker that is replaced (docs/design/replay.md) is another process, which begins in `starting`.
 #pragma once
 
 #include <cstdint>

@@ -102,6 +102,15 @@ std::vector<std::string> Member::environment(const RunContext& run) const {
   return list;
 }
 
+void Member::send(Message message) {
+  unsent_.push_back(std::move(message));
+  send_unsent();
+}
+
+void Member::send_unsent() {
+  while (!unsent_.empty() && channel_.send(unsent_.front())) unsent_.pop_front();
+}
+
 void Member::send_store(Message& store) {
   if (!is_worker() || !is(MemberState::kStarting)) return;
   store.worker = worker();

@@ -2,6 +2,7 @@
 // Represents one process of a run in rp-launch: the child, its channel and its output.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -36,6 +37,10 @@ class Member {
 
   [[nodiscard]] bool is(MemberState state) const { return lifecycle_.is(state); }
   [[nodiscard]] bool alive() const { return !is(MemberState::kEnded) && !is(MemberState::kEndedOnPurpose); }
+  // Sends a message, later if the queue of its channel is full: send_unsent() must then be called once it is not.
+  void send(Message message);
+  void send_unsent();
+  [[nodiscard]] bool has_unsent() const { return !unsent_.empty() && !channel_.peer_gone(); }
   // Sends the host store, as the message kAttach, to a worker that was not sent it yet. Does nothing if the queue of
   // its channel is full.
   void send_store(Message& store);
@@ -72,6 +77,7 @@ class Member {
   std::vector<UniqueFd> child_stdio_;  // for its stdout and stderr; closed here once it has started
   std::vector<std::unique_ptr<ProcessOutput>> outputs_;
   std::string log_file_;
+  std::deque<Message> unsent_;
   Lifecycle<kMemberLifecycle> lifecycle_;
   bool is_watched_ = false;
   ChildProcess process_;

@@ -11,6 +11,8 @@ namespace rp {
 
 namespace {
 
+constexpr int kMaxRestarts = 10'000;
+
 const OptionSpec* find_spec(std::string_view name) {
   for (const OptionSpec& spec : launch_option_specs()) {
     if (name == spec.name) return &spec;
@@ -150,6 +152,15 @@ void read_settings(const AskedSettings& asked, LaunchOptions& options) {
   if (const auto a = asked.value("tag-output")) options.tag_output = parse_switch(a->name, a->value);
   if (const auto a = asked.value("log-dir")) options.log_dir = a->value;
   if (const auto a = asked.value("dry-run")) options.dry_run = parse_switch(a->name, a->value);
+  if (const auto a = asked.value("on-worker-failure")) {
+    const std::string policy = parse_choice(a->name, a->value, {"abort", "replay", "shrink"});
+    options.on_worker_failure = policy == "replay"   ? WorkerFailurePolicy::kReplay
+                                : policy == "shrink" ? WorkerFailurePolicy::kShrink
+                                                     : WorkerFailurePolicy::kAbort;
+  }
+  if (const auto a = asked.value("max-restarts")) {
+    options.max_restarts = parse_count(a->name, a->value, 0, kMaxRestarts, "; --on-worker-failure abort does without");
+  }
   if (options.tag_output && options.log_dir) {
     throw Error(ExitCode::kUsage, "--tag-output and --log-dir are both set; choose one, because files have no tags");
   }
@@ -208,6 +219,21 @@ const std::vector<OptionSpec>& launch_option_specs() {
          .concerns = "rp-launch",
          .help = "Append each process's output to DIR/NAME.out and DIR/NAME.err instead of printing it",
          .details = "Append output to `DIR/coordinator.out`, `.err`, `DIR/worker-0.out` ... instead of printing it"},
+        {.name = "on-worker-failure",
+         .argument = "abort|replay|shrink",
+         .variable = "RP_ON_WORKER_FAILURE",
+         .default_text = "abort",
+         .concerns = "rp-launch",
+         .help = "After a worker was killed: end the run, start another in its place, or go on with one less",
+         .details =
+             "After a worker was killed or hung: end the run (`abort`), start another in its place (`replay`), or go "
+             "on with one less (`shrink`). The results are the same bits: see [Lost workers](#lost-workers)"},
+        {.name = "max-restarts",
+         .argument = "N",
+         .variable = "RP_MAX_RESTARTS",
+         .default_text = "3",
+         .concerns = "rp-launch",
+         .help = "With replay: start at most N workers again in a run, then go on with fewer"},
         {.name = "dry-run",
          .variable = "RP_DRY_RUN",
          .default_text = "0",

@@ -10,6 +10,7 @@
 #include "common/command_line/option_spec.h"
 #include "launcher/machine/gpu_list.h"
 #include "launcher/process/runtime_settings.h"
+#include "launcher/replacements.h"
 
 namespace rp {
 
@@ -28,6 +29,8 @@ struct LaunchOptions {
   bool tag_output = false;
   std::optional<std::string> log_dir;
   bool dry_run = false;
+  WorkerFailurePolicy on_worker_failure = WorkerFailurePolicy::kAbort;
+  int max_restarts = 3;
   std::vector<std::string> command;  // the program and its arguments, verbatim
 };
 

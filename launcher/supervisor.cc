@@ -24,7 +24,9 @@ constexpr std::int64_t kOutputNs = 2 * kNsPerSecond;  // for queued output, once
 }  // namespace
 
 Supervisor::Supervisor(LaunchPlan plan)
-    : run_(RunContext::create(std::move(plan), SignalReader::handled())), cgroup_(Cgroup::of_this_process()) {
+    : run_(RunContext::create(std::move(plan), SignalReader::handled())),
+      cgroup_(Cgroup::of_this_process()),
+      lost_(run_.plan.on_worker_failure, run_.plan.max_restarts) {
   signal(SIGPIPE, SIG_IGN);
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   oom_kills_before_ = cgroup_.num_oom_kills().value_or(0);
@@ -36,8 +38,10 @@ int Supervisor::run() {
   while (!phase_.is(RunPhase::kDone)) {
     PollSet set;
     add_to(set);
-    set.wait(deadline_.left_ns() < progress_.next_check().left_ns() ? deadline_ : progress_.next_check());
+    set.wait(next_deadline());
     handle_deaths();
+    coordinator().send_unsent();
+    start_replacements();
     has_been_stopped_ = false;
     if (all_dead() && !phase_.is(RunPhase::kDone)) move_to(RunPhase::kDone);
     if (deadline_.passed()) on_deadline();
@@ -45,6 +49,14 @@ int Supervisor::run() {
   }
   finish();
   return exit_code_of_run(end_);
+}
+
+Deadline Supervisor::next_deadline() const {
+  Deadline next = deadline_;
+  for (const Deadline& other : {progress_.next_check(), lost_.next_start()}) {
+    if (other.left_ns() < next.left_ns()) next = other;
+  }
+  return next;
 }
 
 std::int64_t Supervisor::patience_ns(RunPhase phase) const {
@@ -129,6 +141,7 @@ void Supervisor::add_to(PollSet& set) {
     Member* member = owner.get();
     if (!member->channel().peer_gone())
       set.add(member->channel().fd(), POLLIN, [this, member] { read_messages(*member); });
+    if (member->has_unsent()) set.add(member->channel().fd(), POLLOUT, [] {});  // send_unsent() follows each wait
     for (const auto& output : member->outputs()) {
       ProcessOutput* stream = output.get();
       if (stream->wants_more()) set.add(stream->fd(), POLLIN, [stream] { stream->read_available(); });
@@ -221,6 +234,7 @@ void Supervisor::on_message(Member& member, Message message) {
     case MessageKind::kPreempted: end_.preempted = true; return;
     case MessageKind::kFinished: finished_ = true; return;
     case MessageKind::kHang: return progress_.dump("a wait ran out", true);
+    case MessageKind::kWorkerDropped: return lost_.on_dropped(message.worker);
     default: return;
   }
 }
@@ -274,6 +288,11 @@ void Supervisor::on_coordinator_death(Member& coordinator) {
   const bool asked = WIFSIGNALED(status) && end_.stop_signals.contains(WTERMSIG(status));
   // With an exit code other than 0 the program has ended on its own and has reported the reason.
   if (WIFSIGNALED(status) && !asked && coordinator.is(MemberState::kEnded)) note_failure(coordinator);
+  const std::optional<Failure> lost = lost_.end();
+  if (status != 0 && lost && !failure_) {  // it did not go on without that worker
+    failure_ = lost;
+    end_.failed_worker_status = lost->status;
+  }
   constexpr int kNotLoaded = 127;  // set by the dynamic loader, which has printed the library's name
   if (WIFEXITED(status) && WEXITSTATUS(status) == kNotLoaded &&
       run_.board.entry(coordinator.board_index()).state() == ProcessState::kNotStarted) {
@@ -290,35 +309,69 @@ void Supervisor::on_worker_death(Member& worker) {
   const bool told_to_end = finished_ || phase_.is(RunPhase::kWorkersEnding);
   if (worker.is(MemberState::kEndedOnPurpose) || failure_ || (told_to_end && status == 0)) return;
   if (phase_.is(RunPhase::kWorkersEnding) && end_.coordinator_status != 0) return;
+  if (may_go_on_without(worker)) return go_on_without(worker);
   note_failure(worker);
   end_.failed_worker_status = status;
   if (WIFEXITED(status) && WEXITSTATUS(status) == static_cast<int>(ExitCode::kHang))
     progress_.dump("a wait ran out", true);
   failure_->said = worker.release_output();
-  Message gone;
-  gone.kind = MessageKind::kWorkerGone;
-  gone.worker = worker.worker();
-  gone.status = status;
-  (void)coordinator().channel().send(gone);
+  report_death(worker, MessageKind::kWorkerGone);
   kill_workers();
   if (phase_.is(RunPhase::kRunning)) move_to(RunPhase::kWorkerLost);
 }
 
-void Supervisor::note_failure(Member& member) {
-  if (failure_) return;
+bool Supervisor::may_go_on_without(Member& worker) {
+  if (!phase_.is(RunPhase::kRunning) || finished_ || !end_.stop_signals.empty()) return false;
+  const auto num_alive = std::count_if(members_.begin(), members_.end(),
+                                       [](const auto& member) { return member->is_worker() && member->alive(); });
+  return lost_.decide({.worker = worker.worker(),
+                       .status = *worker.process().status(),
+                       .slot = run_.board.entry(worker.board_index()).task().slot},
+                      static_cast<int>(num_alive));
+}
+
+void Supervisor::go_on_without(Member& worker) {
+  Failure failure = failure_of(worker);
+  failure.said = worker.release_output();
+  run_.err.add(lost_.lose(worker.worker(), std::move(failure)));
+  report_death(worker, MessageKind::kWorkerLost);
+}
+
+void Supervisor::report_death(Member& worker, MessageKind kind) {
+  Message message;
+  message.kind = kind;
+  message.worker = worker.worker();
+  message.status = *worker.process().status();
+  coordinator().send(std::move(message));
+}
+
+void Supervisor::start_replacements() {
+  if (!phase_.is(RunPhase::kRunning)) return;
+  while (const std::optional<int> worker = lost_.take_due()) {
+    const auto index = static_cast<std::size_t>(*worker) + 1;
+    members_[index] = std::make_unique<Member>(run_, run_.plan.processes[index]);
+    send_attaches();
+  }
+}
+
+Failure Supervisor::failure_of(Member& member) const {
   const FaultBoardEntry entry = run_.board.entry(member.board_index());
   const int status = *member.process().status();
-  failure_ = Failure{.process = member.name(),
-                     .pid = member.process().pid(),
-                     .status = status,
-                     .fault = entry.fault(),
-                     .state = entry.state(),
-                     .task = entry.task(),
-                     .crash_notice = entry.crash_notice(),
-                     .seen_late = has_been_stopped_,
-                     .out_of_memory = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL &&
-                                      cgroup_.num_oom_kills().value_or(0) > oom_kills_before_,
-                     .log_file = member.log_file()};
+  return {.process = member.name(),
+          .pid = member.process().pid(),
+          .status = status,
+          .fault = entry.fault(),
+          .state = entry.state(),
+          .task = entry.task(),
+          .crash_notice = entry.crash_notice(),
+          .seen_late = has_been_stopped_,
+          .out_of_memory = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL &&
+                           cgroup_.num_oom_kills().value_or(0) > oom_kills_before_,
+          .log_file = member.log_file()};
+}
+
+void Supervisor::note_failure(Member& member) {
+  if (!failure_) failure_ = failure_of(member);
 }
 
 void Supervisor::report_failure() {

@@ -14,6 +14,7 @@
 #include "common/system/cgroup.h"
 #include "launcher/ending.h"
 #include "launcher/lifecycles.h"
+#include "launcher/lost_workers.h"
 #include "launcher/member.h"
 #include "launcher/poll_set.h"
 #include "launcher/progress_watch.h"
@@ -41,6 +42,7 @@ class Supervisor {
   // Returns whether the coordinator has written a part of the program's state since the last call.
   [[nodiscard]] bool writes_state();
 
+  [[nodiscard]] Deadline next_deadline() const;
   void add_to(PollSet& set);
   void add_output_to(PollSet& set);
   void read_signals();
@@ -61,6 +63,13 @@ class Supervisor {
   void handle_deaths();
   void on_coordinator_death(Member& coordinator);
   void on_worker_death(Member& worker);
+  // Returns whether the coordinator will be asked to go on without a worker that has died.
+  [[nodiscard]] bool may_go_on_without(Member& worker);
+  void go_on_without(Member& worker);
+  void report_death(Member& worker, MessageKind kind);
+  // Starts the replacements of lost workers that are due.
+  void start_replacements();
+  [[nodiscard]] Failure failure_of(Member& member) const;
   void note_failure(Member& member);
   // Reports the failure, at most once for each run.
   void report_failure();
@@ -94,6 +103,7 @@ class Supervisor {
   bool finished_ = false;  // the coordinator announced its normal end
   RunEnd end_;
   std::optional<Failure> failure_;
+  LostWorkers lost_;
 };
 
 }  // namespace rp

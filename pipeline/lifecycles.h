@@ -1,17 +1,6 @@
 // pipeline/lifecycles.h
 // The states of a session, and of a worker process as the coordinator's process sees it.
-//
-// Replay of a lost worker's tasks will add to the session:
-//   replaying: a worker was lost, a new epoch has begun, and the tasks that are not committed are sent again. From
-//     `running` when a worker is gone, and back when all tasks of the old epoch are committed. The end of the session
-//     then leads to `finishing` from there, too.
-// and to a worker:
-//   respawning: its replacement starts, from `gone` when rp-launch was asked for one; to `serving` when the replacement
-//     acknowledges the new epoch, or to `gone` again.
-//   left out: the run goes on without it, with one worker less. From `gone` or `respawning`, and to `respawning` when
-//     the worker returns.
-// A worker that was not lost changes from `serving` to `starting` with each new epoch, until it acknowledges that
-// epoch.
+// The epochs of a run (docs/design/replay.md) change neither.
 #pragma once
 
 #include <cstdint>
@@ -48,13 +37,14 @@ enum class WorkerState : std::uint8_t {
   kGone,      // rp-launch has reported its end
 };
 
-inline constexpr LifecycleTable<WorkerState, 3, 3> kWorkerLifecycle = {
+inline constexpr LifecycleTable<WorkerState, 3, 4> kWorkerLifecycle = {
     "worker",
     {"starting", "serving", "gone"},
     {{
         {WorkerState::kStarting, WorkerState::kServing, "it has acknowledged the epoch"},
         {WorkerState::kStarting, WorkerState::kGone, "it ended while it started"},
         {WorkerState::kServing, WorkerState::kGone, "it ended unexpectedly"},
+        {WorkerState::kGone, WorkerState::kStarting, "its tasks are taken back, so another may take its place"},
     }}};
 
 }  // namespace rp

@@ -177,14 +177,14 @@ void Session::Impl::set_crash_notice(const std::string& text) {
   if (role_.role == Role::kCoordinator) board_entry().publish_crash_notice(text);
 }
 
-void Session::Impl::send(MessageKind kind) {
+bool Session::Impl::send(MessageKind kind, int worker) {
   MutexLock lock(send_mutex_);
-  (void)role_.channel->send({.kind = kind, .blob = {}, .descriptors = {}});
+  return role_.channel->send({.kind = kind, .worker = worker, .blob = {}, .descriptors = {}});
 }
 
 void Session::Impl::report_hang() {
   if (hang_reported_.exchange(true)) return;
-  if (role_.role == Role::kCoordinator) return send(MessageKind::kHang);
+  if (role_.role == Role::kCoordinator) return (void)send(MessageKind::kHang);
   std::vector<ProcessSnapshot> processes;
   for (int i = 0; i < board_->num_entries(); ++i) {
     processes.push_back(snapshot_of(i == 0 ? "coordinator" : "worker 0", i, getpid(), std::nullopt, board_->entry(i)));
@@ -268,7 +268,13 @@ void Session::Impl::start_workers() {
   if (!role_.channel->send(message)) throw Error(ExitCode::kLauncherFailed, "rp-launch does not take the host store");
   watch_.emplace(*role_.channel, runtime_->store());
   watch_->wait_until_serving(*settings_.attach_timeout_seconds, user_waits(), [this] { report_hang(); });
-  watch_->start([this](const std::exception_ptr& error) { runtime_->coordinator().fail(error); });
+  watch_->start([this](const std::exception_ptr& error) { runtime_->coordinator().fail(error); },
+                [this](int worker) {
+                  runtime_->coordinator().lose_worker(worker);
+                  // Without the answer no replacement starts.
+                  while (!send(MessageKind::kWorkerDropped, worker) && !role_.channel->peer_gone())
+                    sleep_until_ns(now_ns() + kNsPerMs);
+                });
 }
 
 void Session::Impl::preempted() {

@@ -48,7 +48,7 @@ class Session::Impl {
   [[noreturn]] void serve_as_worker();
   void end();
   void start_workers();
-  void send(MessageKind kind);
+  bool send(MessageKind kind, int worker = -1);
   void open_trace(const char* program);
   [[nodiscard]] TraceJournal* journal() { return trace_ ? &trace_->journal() : nullptr; }
   // Requests a dump of all processes, which rp-launch prints, or this process if it is alone. Does

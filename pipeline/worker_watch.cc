@@ -23,7 +23,8 @@ void WorkerWatch::wait_until_serving(std::int64_t timeout_seconds, WaitRecord wa
     while (store_.worker_words(worker).acknowledged.observe() == 0) {
       waits.publish_once({.kind = WaitKind::kWorkerStart, .numbers = {worker}});
       if (const auto message = channel_.receive(Deadline::after_ns(5 * kNsPerMs))) {
-        if (message->kind == MessageKind::kWorkerGone) throw gone(message->worker, "while it started");
+        if (message->kind == MessageKind::kWorkerGone || message->kind == MessageKind::kWorkerLost)
+          throw gone(message->worker, "while it started");
       }
       if (stop_signal() != 0) throw Interrupted(stop_signal());
       if (channel_.peer_gone()) throw Error(ExitCode::kLauncherFailed, "rp-launch is gone");
@@ -39,8 +40,9 @@ void WorkerWatch::wait_until_serving(std::int64_t timeout_seconds, WaitRecord wa
   }
 }
 
-void WorkerWatch::start(std::function<void(std::exception_ptr)> fail) {
+void WorkerWatch::start(std::function<void(std::exception_ptr)> fail, std::function<void(int)> lose) {
   fail_ = std::move(fail);
+  lose_ = std::move(lose);
   thread_ = std::thread([this] { run(); });
 }
 
@@ -55,8 +57,15 @@ void WorkerWatch::run() {
   while (!ends_are_expected_.load()) {
     const auto message = channel_.receive(Deadline::after_seconds(3600));
     if (channel_.peer_gone()) return;
-    if (!message || message->kind != MessageKind::kWorkerGone || ends_are_expected_.load()) continue;
-    fail_(std::make_exception_ptr(gone(message->worker, "unexpectedly")));
+    if (!message || ends_are_expected_.load()) continue;
+    if (message->kind == MessageKind::kWorkerGone)
+      fail_(std::make_exception_ptr(gone(message->worker, "unexpectedly")));
+    if (message->kind == MessageKind::kWorkerLost) {
+      Lifecycle<kWorkerLifecycle>& worker = workers_.at(message->worker);
+      worker.move_to(WorkerState::kGone, message->worker);
+      lose_(message->worker);
+      worker.move_to(WorkerState::kStarting, message->worker);
+    }
   }
 }
 

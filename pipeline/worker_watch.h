@@ -1,6 +1,6 @@
 // pipeline/worker_watch.h
-// Follows the worker processes of a run in the coordinator's process: waits until all of them serve, then reports one
-// that ends unexpectedly.
+// Follows the worker processes of a run in the coordinator's process: waits until all of them serve, then reports each
+// one that ends unexpectedly: as the end of the run, or as a loss after which the run goes on.
 #pragma once
 
 #include <atomic>
@@ -37,8 +37,9 @@ class WorkerWatch {
   // after calling `on_hang`, if a worker has not started in time; kLauncherFailed.
   void wait_until_serving(std::int64_t timeout_seconds, WaitRecord waits, const std::function<void()>& on_hang);
 
-  // Starts the thread that calls `fail` when a worker ends unexpectedly. REQUIRES: all workers serve.
-  void start(std::function<void(std::exception_ptr)> fail);
+  // Starts the thread. When a worker ends unexpectedly, it calls `fail`, or `lose` with the worker's number if the run
+  // goes on. REQUIRES: all workers serve.
+  void start(std::function<void(std::exception_ptr)> fail, std::function<void(int)> lose);
   // Workers may end from now on.
   void expect_ends() { ends_are_expected_.store(true); }
   // Ends the thread, if it was started. REQUIRES: expect_ends() was called.
@@ -53,6 +54,7 @@ class WorkerWatch {
   Store& store_;
   std::vector<Lifecycle<kWorkerLifecycle>> workers_;  // used by the thread once it is started
   std::function<void(std::exception_ptr)> fail_;
+  std::function<void(int)> lose_;
   std::atomic<bool> ends_are_expected_{false};  // read by the thread
   std::thread thread_;
 };

@@ -63,6 +63,7 @@ void EpochService::stop() {
   inputs_.wake();
   stage_runner_.wake();
   gradient_downloader_.wake();
+  parts_.store.wake_waiters();
 }
 
 void EpochService::join() {

@@ -34,7 +34,7 @@ enum class MessageKind : std::uint32_t {
   kAttached = 3,
   // launcher -> worker: output that is written from now on reaches the user.
   kOutputOpen = 4,
-  // launcher -> coordinator: `worker` is dead; `status` is in the format of waitpid().
+  // launcher -> coordinator: `worker` is dead, and the run ends; `status` is in the format of waitpid().
   kWorkerGone = 5,
   // coordinator -> launcher: the program has written its state (Session::preempted()).
   kPreempted = 6,
@@ -44,6 +44,14 @@ enum class MessageKind : std::uint32_t {
   // coordinator -> launcher: a wait timed out and the coordinator will fail. Print what all
   // processes do.
   kHang = 8,
+  // launcher -> coordinator: `worker` is dead, and the run goes on; `status` is in the format of waitpid(). The answer
+  // is
+  // kWorkerDropped.
+  kWorkerLost = 9,
+  // coordinator -> launcher: the tasks of `worker` were taken back, and its epoch has ended. Another process may now
+  // take
+  // its place.
+  kWorkerDropped = 10,
 };
 
 inline constexpr std::size_t kMaxBlobBytes = 4096;

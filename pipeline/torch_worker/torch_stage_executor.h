@@ -35,6 +35,7 @@ class TorchStageExecutor : public StageExecutor {
 
   // Warms up each kind of layer of the pipelines whose model has an example.
   [[nodiscard]] bool warm_up(Device& device) override;
+  void begin_epoch() override;
   void clear(std::span<const UseMemory> uses) override;
   void begin(const StageTask& task) override;
   void recompute(const StageTask& task, int microbatch, const MicrobatchInputs& inputs) override;

@@ -77,6 +77,24 @@ TEST_F(DispatcherTest, CommitsInSlotOrderAndKnowsTheLastOfAFlight) {
   EXPECT_EQ(dispatcher_.num_flights(1), 0);
 }
 
+TEST_F(DispatcherTest, ANewEpochSendsAgainWhatIsNotCommitted) {
+  const std::shared_ptr<Round> rounds[] = {round(), round()};
+  for (const auto& round : rounds) append(round);
+  dispatcher_.commit_next();
+  dispatcher_.end_epoch();
+  append(round());
+  EXPECT_EQ(dispatcher_.num_dispatched(), 6U) << "nothing is sent while the epoch changes";
+  dispatcher_.begin_epoch(Epoch(3), {1});
+  EXPECT_EQ(dispatcher_.num_dispatched(), dispatcher_.num_committed());
+  dispatcher_.dispatch();
+  EXPECT_EQ(sent_to(0), (Numbers{0, 2, 4})) << "worker 0 takes no part, so nothing was sent to it or dropped";
+  EXPECT_EQ(sent_to(1), (Numbers{1, 2, 3}));
+  EXPECT_EQ(rounds[0]->slots[1].worker, 1);
+  EXPECT_EQ(dispatcher_.next().slot->number, SlotNumber(1));
+  const InputSource& source = store_->round_table(*rounds[0]).source(BlockKind::kActivation, 1);
+  EXPECT_EQ(source.first_event.epoch(), Epoch(0)) << "made by slot 0, which is committed";
+}
+
 // The parts of a round are its forward slots first and its backward slots later.
 TEST_F(DispatcherTest, TakesARoundInParts) {
   const std::shared_ptr<Round> parts = round();

@@ -23,11 +23,14 @@ TEST_P(Replay, AWorkerMayDieBeforeAnyOfItsOperations) {
     config.asynchronous = asynchronous;
     for (int operation = 1; operation < 120; operation += GetParam() == Harness::kOneMapping ? 3 : 11) {
       SCOPED_TRACE(testing::Message() << "operation " << operation << ", asynchronous " << asynchronous);
+      int num_deaths = 0;
       expect_reference(config, {.harness = GetParam(),
                                 .num_workers = 3,
                                 .plan = kPlan,
                                 .deaths = {{.worker = 1, .operation = operation}},
-                                .max_replacements = 1});
+                                .max_replacements = 1,
+                                .num_deaths = &num_deaths});
+      EXPECT_EQ(num_deaths, 1);
     }
   }
 }
@@ -99,6 +102,7 @@ TEST_P(Replay, TheConsistencyCheckFindsNothing) {
 TEST(RandomReplay, GivesTheBitsOfTheSequentialLoopInAnyConfiguration) {
   const char* runs = std::getenv("RP_RANDOM_RUNS");  // the slow tests set it to a larger number
   const auto num_runs = static_cast<unsigned>(runs == nullptr ? 60 : std::atoi(runs));
+  int num_deaths = 0;
   for (unsigned seed = 1; seed <= num_runs; ++seed) {
     std::mt19937 random(seed);
     const auto draw = [&random](int low, int high) {
@@ -118,19 +122,21 @@ TEST(RandomReplay, GivesTheBitsOfTheSequentialLoopInAnyConfiguration) {
     RunSettings settings{.num_workers = draw(1, 6), .prefetch = draw(0, 1) == 1, .plan = ""};
     if (draw(0, 4) > 0) settings.plan = plan_text(random_plan(random, config.num_layers), config.num_layers);
     settings.check_consistency = draw(0, 3) == 0;
-    const int num_deaths = draw(1, 4);
-    for (int i = 0; i < num_deaths; ++i) {
+    const int num_planned = draw(1, 4);
+    for (int i = 0; i < num_planned; ++i) {
       settings.deaths.push_back(
           {.worker = draw(0, settings.num_workers - 1), .operation = draw(1, 150), .life = draw(0, 1)});
     }
     // One worker at least must be left.
-    settings.max_replacements = draw(0, 1) == 1 || num_deaths >= settings.num_workers ? num_deaths : 0;
-    SCOPED_TRACE(testing::Message() << "seed " << seed << ": " << settings.num_workers << " workers, " << num_deaths
+    settings.max_replacements = draw(0, 1) == 1 || num_planned >= settings.num_workers ? num_planned : 0;
+    SCOPED_TRACE(testing::Message() << "seed " << seed << ": " << settings.num_workers << " workers, " << num_planned
                                     << " deaths, " << settings.max_replacements << " replacements, asynchronous "
                                     << config.asynchronous << ", plan '" << settings.plan << "'");
+    settings.num_deaths = &num_deaths;
     expect_reference(config, settings);
     if (testing::Test::HasFailure()) return;
   }
+  EXPECT_GT(num_deaths, static_cast<int>(num_runs / 2)) << "some are planned for a time after the end";
 }
 
 INSTANTIATE_TEST_SUITE_P(Threads, Replay, testing::Values(Harness::kOneMapping));

@@ -46,7 +46,8 @@ struct RunSettings {
   using Serve = std::function<void(Store& store, int worker, const ToyConfig& config, const RunSettings& settings)>;
   Serve serve = serve_on_cpu;
   std::vector<Death> deaths{};
-  int max_replacements = 0;  // of all workers together; without one, the run goes on with a worker less
+  int max_replacements = 0;   // of all workers together; without one, the run goes on with a worker less
+  int* num_deaths = nullptr;  // counts the deaths that were reported during the trainings
 };
 
 [[nodiscard]] std::optional<FaultBoardEntry> entry(const FaultBoard* board, int index);

@@ -220,6 +220,7 @@ void Workers::follow(Coordinator& coordinator) {
       continue;
     }
     coordinator.lose_worker(report->worker);
+    if (settings_.num_deaths != nullptr) ++*settings_.num_deaths;
     if (replacements_left-- <= 0) continue;
     if (launcher_ < 0) {
       start_thread(report->worker);

@@ -48,6 +48,21 @@ class NaiveAllocator {
   std::vector<bool> used_;
 };
 
+TEST(RangeAllocator, TakesOverWhatAnEarlierOwnerAllocated) {
+  RangeAllocator allocator;
+  allocator.extend(0);
+  allocator.extend(8 * kPage);
+  allocator.allocate_at(2 * kPage, 100);
+  allocator.allocate_at(6 * kPage, 2 * kPage);
+  allocator.allocate_at(0, kPage);
+  EXPECT_EQ(allocator.used_bytes(), 4 * kPage);
+  EXPECT_EQ(allocator.allocate(3 * kPage), 3 * kPage);
+  EXPECT_EQ(allocator.allocate(kPage), kPage);
+  EXPECT_EQ(allocator.allocate(kPage), std::nullopt);
+  allocator.free(2 * kPage);
+  EXPECT_EQ(allocator.allocate(1), 2 * kPage);
+}
+
 TEST(RangeAllocator, HasNothingAtFirstAndSaysWhatIsMissing) {
   RangeAllocator allocator;
   EXPECT_EQ(allocator.allocate(1), std::nullopt);

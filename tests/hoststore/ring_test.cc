@@ -129,5 +129,21 @@ TEST_F(Ring, LetsASleepingReaderGoWhenItStops) {
   reader.join();
 }
 
+TEST(RingDiscard, DropsWhatWasNotRead) {
+  alignas(64) std::byte memory[ring_bytes<std::uint64_t>(4)] = {};
+  RingWriter<std::uint64_t> writer(memory, 4);
+  RingReader<std::uint64_t> reader(memory, 4);
+  for (const std::uint64_t item : {1, 2, 3}) ASSERT_TRUE(writer.try_push(item));
+  std::uint64_t item = 0;
+  ASSERT_TRUE(reader.try_pop(item));
+  writer.discard();
+  EXPECT_FALSE(reader.try_pop(item));
+  for (const std::uint64_t next : {4, 5, 6, 7}) ASSERT_TRUE(writer.try_push(next));
+  ASSERT_TRUE(reader.try_pop(item));
+  EXPECT_EQ(item, 4U);
+  reader.discard();
+  EXPECT_FALSE(reader.try_pop(item));
+}
+
 }  // namespace
 }  // namespace rp

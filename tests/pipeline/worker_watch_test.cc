@@ -22,9 +22,12 @@ class WorkerWatchTest : public testing::Test {
     for (int worker = 0; worker < 2; ++worker) store_->worker_words(worker).acknowledged.publish(1);
     wait(20);
   }
-  void report_gone(int worker) {
-    EXPECT_TRUE(ends_.second.send({.kind = MessageKind::kWorkerGone, .worker = worker, .blob = {}, .descriptors = {}}));
+  void report(MessageKind kind, int worker) {
+    EXPECT_TRUE(ends_.second.send({.kind = kind, .worker = worker, .blob = {}, .descriptors = {}}));
   }
+  void report_gone(int worker) { report(MessageKind::kWorkerGone, worker); }
+  static void not_failed(const std::exception_ptr&) { FAIL() << "reported as a failure"; }
+  static void not_lost(int) { FAIL() << "reported as a loss"; }
 
   const std::unique_ptr<Store> store_ = Store::create({.backing = "memfd", .num_workers = 2}, small_catalogue());
   std::pair<Channel, Channel> ends_ = Channel::create_pair();
@@ -35,9 +38,22 @@ class WorkerWatchTest : public testing::Test {
 TEST_F(WorkerWatchTest, AWorkerThatEndsWhileItServesIsReported) {
   serve_all();
   std::promise<std::exception_ptr> failed;
-  watch_.start([&](std::exception_ptr error) { failed.set_value(std::move(error)); });
+  watch_.start([&](std::exception_ptr error) { failed.set_value(std::move(error)); }, not_lost);
   report_gone(1);
   EXPECT_THAT(error_of([&] { std::rethrow_exception(failed.get_future().get()); }), "worker 1 ended unexpectedly");
+  watch_.expect_ends();
+  watch_.stop();
+}
+
+TEST_F(WorkerWatchTest, ALossIsReportedForEachOfItsProcesses) {
+  serve_all();
+  std::promise<int> losses[2];
+  int num = 0;
+  watch_.start(not_failed, [&](int worker) { losses[num++].set_value(worker); });
+  for (std::promise<int>& loss : losses) {
+    report(MessageKind::kWorkerLost, 1);
+    EXPECT_EQ(loss.get_future().get(), 1);
+  }
   watch_.expect_ends();
   watch_.stop();
 }
@@ -45,7 +61,7 @@ TEST_F(WorkerWatchTest, AWorkerThatEndsWhileItServesIsReported) {
 TEST_F(WorkerWatchTest, AWorkerThatEndsWhenItMayIsNotReported) {
   serve_all();
   watch_.expect_ends();
-  watch_.start([](const std::exception_ptr&) { FAIL() << "reported"; });
+  watch_.start(not_failed, not_lost);
   report_gone(0);
   watch_.stop();
 }
@@ -54,6 +70,11 @@ TEST_F(WorkerWatchTest, AWorkerThatEndsWhileItStartsEndsTheWaitForAll) {
   store_->worker_words(0).acknowledged.publish(1);
   report_gone(1);
   EXPECT_THAT(error_of([&] { wait(20); }), "worker 1 ended while it started");
+}
+
+TEST_F(WorkerWatchTest, AWorkerIsNotReplacedBeforeAllServe) {
+  report(MessageKind::kWorkerLost, 0);
+  EXPECT_THAT(error_of([&] { wait(20); }), "worker 0 ended while it started");
 }
 
 TEST_F(WorkerWatchTest, AWorkerThatDoesNotStartInTimeIsNamed) {

@@ -1,0 +1,49 @@
+// launcher/replacements.h
+// Decides what follows the unexpected end of a worker: another process in its place, a worker less, or the end of the
+// run (docs/design/replay.md).
+#pragma once
+
+#include <cstdint>
+#include <map>
+
+#include "common/system/clock.h"
+
+namespace rp {
+
+enum class WorkerFailurePolicy : std::uint8_t {
+  kAbort,   // the run ends
+  kReplay,  // a replacement starts; without one, the run goes on with a worker less
+  kShrink,  // the run goes on with a worker less
+};
+
+class Replacements {
+ public:
+  Replacements(WorkerFailurePolicy policy, int max_restarts) : policy_(policy), restarts_left_(max_restarts) {}
+
+  enum class Decision : std::uint8_t { kReplace, kShrink, kEndRun };
+  struct Death {
+    int worker = 0;
+    int status = 0;          // in the format of waitpid()
+    std::int64_t slot = -1;  // of the task that it ran; -1: none
+  };
+  // `num_left`: the number of workers that live or will start. A worker that ended with a code of its own has reported
+  // what is wrong; another would fail in the same way. So would it if a task has ended kMaxDeathsPerTask workers.
+  [[nodiscard]] Decision decide(const Death& death, int num_left);
+
+  // Returns how long to wait before the worker is started again, and counts the start: the first time not at all, then
+  // longer each time, in ns.
+  [[nodiscard]] std::int64_t count_start(int worker);
+
+  static constexpr int kMaxDeathsPerTask = 3;
+
+ private:
+  static constexpr std::int64_t kFirstDelayNs = kNsPerSecond / 2;
+  static constexpr int kMaxDoublings = 5;
+
+  const WorkerFailurePolicy policy_;
+  int restarts_left_;
+  std::map<std::int64_t, int> deaths_;  // by slot
+  std::map<int, int> starts_;           // by worker
+};
+
+}  // namespace rp

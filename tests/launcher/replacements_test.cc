@@ -1,0 +1,54 @@
+#include "launcher/replacements.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+namespace rp {
+namespace {
+
+using Decision = Replacements::Decision;
+
+constexpr int exit_status(int code) { return code << 8; }
+
+TEST(Replacements, AreMadeUntilNoneIsLeftThenTheRunShrinks) {
+  Replacements replacements(WorkerFailurePolicy::kReplay, 2);
+  EXPECT_EQ(replacements.decide({.worker = 0, .status = SIGKILL, .slot = 1}, 3), Decision::kReplace);
+  EXPECT_EQ(replacements.decide({.worker = 1, .status = SIGSEGV, .slot = 2}, 3), Decision::kReplace);
+  EXPECT_EQ(replacements.decide({.worker = 1, .status = SIGKILL}, 3), Decision::kShrink);
+  EXPECT_EQ(replacements.decide({.worker = 2, .status = SIGKILL}, 0), Decision::kEndRun) << "no worker is left";
+}
+
+TEST(Replacements, AreNotMadeByTheOtherPolicies) {
+  Replacements abort(WorkerFailurePolicy::kAbort, 3);
+  EXPECT_EQ(abort.decide({.status = SIGKILL}, 3), Decision::kEndRun);
+  Replacements shrink(WorkerFailurePolicy::kShrink, 3);
+  EXPECT_EQ(shrink.decide({.status = SIGKILL}, 3), Decision::kShrink);
+  EXPECT_EQ(shrink.decide({.status = SIGKILL}, 0), Decision::kEndRun);
+}
+
+TEST(Replacements, AreNotMadeForAWorkerThatEndedWithACodeOfItsOwnExceptAHang) {
+  Replacements replacements(WorkerFailurePolicy::kReplay, 3);
+  for (const int code : {0, 1, 69}) EXPECT_EQ(replacements.decide({.status = exit_status(code)}, 3), Decision::kEndRun);
+  EXPECT_EQ(replacements.decide({.status = exit_status(124)}, 3), Decision::kReplace);
+}
+
+TEST(Replacements, EndWithATaskThatHasEndedThreeWorkers) {
+  Replacements replacements(WorkerFailurePolicy::kReplay, 100);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(replacements.decide({.worker = i, .status = SIGSEGV, .slot = 17}, 3), Decision::kReplace);
+    EXPECT_EQ(replacements.decide({.worker = i, .status = SIGSEGV}, 3), Decision::kReplace) << "between two tasks";
+  }
+  EXPECT_EQ(replacements.decide({.worker = 2, .status = SIGSEGV, .slot = 17}, 3), Decision::kEndRun);
+}
+
+TEST(Replacements, OfTheSameWorkerStartLaterEachTime) {
+  Replacements replacements(WorkerFailurePolicy::kReplay, 100);
+  EXPECT_EQ(replacements.count_start(0), 0);
+  EXPECT_EQ(replacements.count_start(0), kNsPerSecond / 2);
+  EXPECT_EQ(replacements.count_start(0), kNsPerSecond);
+  EXPECT_EQ(replacements.count_start(1), 0);
+  for (int i = 0; i < 100; ++i) EXPECT_LE(replacements.count_start(0), 16 * kNsPerSecond);
+}
+
+}  // namespace
+}  // namespace rp

@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+"""Workers of real runs are killed at random times. The runs end with the bits of a run that was left alone, no step is lost,
+and nothing is left behind (docs/design/replay.md). RP_KILLS: kills in each run; RP_SEED: where the random times begin."""
+
+import os
+import random
+import re
+import signal
+import subprocess
+import time
+import unittest
+from pathlib import Path
+
+from launched import LaunchedTest, bits, metrics, settings
+
+KILLS = int(os.environ.get("RP_KILLS", "3"))
+SEED = int(os.environ.get("RP_SEED", "20"))
+STEPS = 20 + 12 * KILLS
+
+
+def workers_of(process: subprocess.Popen) -> dict[int, int]:
+    """Returns the pids of the workers of an rp-launch, by number, that have begun to serve."""
+    found = {}
+    for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
+        try:
+            words = (Path("/proc") / pid / "environ").read_bytes().split(b"\0")
+            threads = {(task / "comm").read_text().strip() for task in (Path("/proc") / pid / "task").iterdir()}
+        except OSError:
+            continue  # it has ended
+        numbers = [int(word.split(b"=")[1]) for word in words if word.startswith(b"RP_WORKER=")]
+        if numbers and "rp-compute" in threads:
+            found[numbers[0]] = int(pid)
+    return found
+
+
+class ReplayTest(LaunchedTest):
+    def setUp(self):
+        super().setUp()
+        self.random = random.Random(SEED)
+
+    def killed_run(self, launch: list[str], kills: int, **changes) -> str:
+        """Runs train, kills workers at random times, and returns what rp-launch printed."""
+        output = self.directory / "killed"
+        log = self.directory / "log"
+        with log.open("w") as file:
+            process = subprocess.Popen(self.command(settings(output, max_steps=STEPS, **changes), launch), stdout=file, stderr=file)
+            done = 0
+            while process.poll() is None and done < kills:
+                time.sleep(self.random.uniform(0.05, 0.25))
+                begun = (output / "metrics.jsonl").exists() and (output / "metrics.jsonl").stat().st_size > 0
+                workers = workers_of(process) if begun else {}
+                if workers:
+                    os.kill(self.random.choice(sorted(workers.values())), signal.SIGKILL)
+                    done += 1
+            code = process.wait(timeout=60)
+        text = log.read_text()
+        self.assertEqual(code, 0, f"seed {SEED}\n{text[-3000:]}")
+        self.assertEqual(done, kills, "the run was too short")
+        self.assert_nothing_left()
+        steps = [line["step"] for line in metrics(output)]
+        self.assertEqual(steps, list(range(1, STEPS + 1)), "each step once")
+        return text
+
+    def check(self, launch: list[str], kills: int = KILLS, file: str = "model.safetensors", **changes) -> str:
+        self.run_train(settings(self.directory / "alone", max_steps=STEPS, **changes), ("--workers", "1"))
+        text = self.killed_run(launch, kills, **changes)
+        self.assertEqual(bits(self.directory / "killed", file), bits(self.directory / "alone", file), f"seed {SEED}")
+        return text
+
+    def test_synchronous_steps(self):
+        text = self.check(["--workers", "3", "--on-worker-failure", "replay", "--max-restarts", "1000"])
+        self.assertEqual(len(re.findall(r"rp-launch: worker \d \(pid \d+\) was killed by SIGKILL", text)), KILLS, text[-3000:])
+        self.assertIn("another process takes its place", text)
+
+    def test_asynchronous_steps(self):
+        self.check(["--workers", "2", "--on-worker-failure", "replay", "--max-restarts", "1000"], **{"async": True})
+
+    def test_several_rounds_on_the_only_worker(self):
+        self.check(["--workers", "1", "--on-worker-failure", "replay", "--max-restarts", "1000"], rounds_per_step=2)
+
+    def test_adapters(self):
+        self.check(["--workers", "3", "--on-worker-failure", "replay", "--max-restarts", "1000"], file="adapter_model.safetensors",
+                   lora_rank=4, lora_dropout=0.1)
+
+    def test_fewer_and_fewer_workers(self):
+        text = self.check(["--workers", "4", "--on-worker-failure", "shrink"], kills=3)
+        for left in (3, 2, 1):
+            self.assertIn(f"the run goes on with {left} workers", text)
+
+    def test_without_replay_the_run_ends(self):
+        process = subprocess.Popen(self.command(settings(self.output, max_steps=400), ["--workers", "2"]),
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        while not workers_of(process):
+            time.sleep(0.05)
+        os.kill(workers_of(process)[0], signal.SIGKILL)
+        _, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 137, err)
+
+
+if __name__ == "__main__":
+    unittest.main()
