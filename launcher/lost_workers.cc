@@ -28,7 +28,7 @@ std::string LostWorkers::lose(int worker, Failure failure) {
 void LostWorkers::on_dropped(int worker) {
   const auto loss = losses_.find(worker);
   if (loss == losses_.end()) return;
-  if (loss->second.is_replaced) starts_.insert_or_assign(worker, Deadline::after_ns(replacements_.count_start(worker)));
+  if (loss->second.is_replaced) starts_.insert_or_assign(worker, Deadline::after_ns(replacements_.delay_ns(worker)));
   losses_.erase(loss);
 }
 

@@ -27,6 +27,9 @@ class LostWorkers {
   // Adds the worker. `failure`: of its process. Returns what the user is told.
   [[nodiscard]] std::string lose(int worker, Failure failure);
 
+  // Returns whether a process takes the place of a worker that was lost. REQUIRES: the coordinator has not answered.
+  [[nodiscard]] bool is_replaced(int worker) const { return losses_.at(worker).is_replaced; }
+
   // Notes that the coordinator has taken back the worker's tasks.
   void on_dropped(int worker);
   // Removes and returns a worker whose replacement starts now.

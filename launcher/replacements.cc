@@ -1,5 +1,6 @@
 #include "launcher/replacements.h"
 
+#include <signal.h>
 #include <sys/wait.h>
 
 #include <algorithm>
@@ -10,9 +11,12 @@ namespace rp {
 
 Replacements::Decision Replacements::decide(const Death& death, int num_left) {
   if (policy_ == WorkerFailurePolicy::kAbort) return Decision::kEndRun;
+  int& failed_starts = failed_starts_[death.worker];
+  failed_starts = death.has_served ? 0 : failed_starts + 1;
   const bool is_own_end = WIFEXITED(death.status) && WEXITSTATUS(death.status) != static_cast<int>(ExitCode::kHang);
   if (is_own_end) return Decision::kEndRun;
-  if (death.slot >= 0 && ++deaths_[death.slot] >= kMaxDeathsPerTask) return Decision::kEndRun;
+  const bool was_killed = WIFSIGNALED(death.status) && WTERMSIG(death.status) == SIGKILL && !death.out_of_memory;
+  if (death.slot >= 0 && !was_killed && ++deaths_[death.slot] >= kMaxDeathsPerTask) return Decision::kEndRun;
   if (policy_ == WorkerFailurePolicy::kReplay && restarts_left_ > 0) {
     --restarts_left_;
     return Decision::kReplace;
@@ -20,9 +24,10 @@ Replacements::Decision Replacements::decide(const Death& death, int num_left) {
   return num_left > 0 ? Decision::kShrink : Decision::kEndRun;
 }
 
-std::int64_t Replacements::count_start(int worker) {
-  const int start = starts_[worker]++;
-  return start == 0 ? 0 : kFirstDelayNs << std::min(start - 1, kMaxDoublings);
+std::int64_t Replacements::delay_ns(int worker) const {
+  const auto found = failed_starts_.find(worker);
+  if (found == failed_starts_.end() || found->second == 0) return 0;
+  return kFirstDelayNs << std::min(found->second - 1, kMaxDoublings);
 }
 
 }  // namespace rp

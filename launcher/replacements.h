@@ -25,14 +25,17 @@ class Replacements {
     int worker = 0;
     int status = 0;          // in the format of waitpid()
     std::int64_t slot = -1;  // of the task that it ran; -1: none
+    bool has_served = true;  // it has begun to compute
+    bool out_of_memory = false;
   };
   // `num_left`: the number of workers that live or will start. A worker that ended with a code of its own has reported
-  // what is wrong; another would fail in the same way. So would it if a task has ended kMaxDeathsPerTask workers.
+  // what is wrong; another would fail in the same way. So would it if a task has ended kMaxDeathsPerTask workers; a
+  // SIGKILL is not the task's doing, unless the kernel sent it for lack of memory.
   [[nodiscard]] Decision decide(const Death& death, int num_left);
 
-  // Returns how long to wait before the worker is started again, and counts the start: the first time not at all, then
-  // longer each time, in ns.
-  [[nodiscard]] std::int64_t count_start(int worker);
+  // Returns how long to wait before the worker is started again, in ns: not at all if its last process has served,
+  // otherwise longer each time.
+  [[nodiscard]] std::int64_t delay_ns(int worker) const;
 
   static constexpr int kMaxDeathsPerTask = 3;
 
@@ -43,7 +46,7 @@ class Replacements {
   const WorkerFailurePolicy policy_;
   int restarts_left_;
   std::map<std::int64_t, int> deaths_;  // by slot
-  std::map<int, int> starts_;           // by worker
+  std::map<int, int> failed_starts_;    // by worker: since a process of it has served
 };
 
 }  // namespace rp

@@ -324,9 +324,12 @@ bool Supervisor::may_go_on_without(Member& worker) {
   if (!phase_.is(RunPhase::kRunning) || finished_ || !end_.stop_signals.empty()) return false;
   const auto num_alive = std::count_if(members_.begin(), members_.end(),
                                        [](const auto& member) { return member->is_worker() && member->alive(); });
+  const FaultBoardEntry entry = run_.board.entry(worker.board_index());
   return lost_.decide({.worker = worker.worker(),
                        .status = *worker.process().status(),
-                       .slot = run_.board.entry(worker.board_index()).task().slot},
+                       .slot = entry.task().slot,
+                       .has_served = entry.num_advances() > 0,
+                       .out_of_memory = is_out_of_memory(*worker.process().status())},
                       static_cast<int>(num_alive));
 }
 
@@ -334,7 +337,7 @@ void Supervisor::go_on_without(Member& worker) {
   Failure failure = failure_of(worker);
   failure.said = worker.release_output();
   run_.err.add(lost_.lose(worker.worker(), std::move(failure)));
-  report_death(worker, MessageKind::kWorkerLost);
+  report_death(worker, lost_.is_replaced(worker.worker()) ? MessageKind::kWorkerLost : MessageKind::kWorkerLeft);
 }
 
 void Supervisor::report_death(Member& worker, MessageKind kind) {
@@ -354,6 +357,10 @@ void Supervisor::start_replacements() {
   }
 }
 
+bool Supervisor::is_out_of_memory(int status) const {
+  return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && cgroup_.num_oom_kills().value_or(0) > oom_kills_before_;
+}
+
 Failure Supervisor::failure_of(Member& member) const {
   const FaultBoardEntry entry = run_.board.entry(member.board_index());
   const int status = *member.process().status();
@@ -365,8 +372,7 @@ Failure Supervisor::failure_of(Member& member) const {
           .task = entry.task(),
           .crash_notice = entry.crash_notice(),
           .seen_late = has_been_stopped_,
-          .out_of_memory = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL &&
-                           cgroup_.num_oom_kills().value_or(0) > oom_kills_before_,
+          .out_of_memory = is_out_of_memory(status),
           .log_file = member.log_file()};
 }
 

@@ -69,6 +69,7 @@ class Supervisor {
   void report_death(Member& worker, MessageKind kind);
   // Starts the replacements of lost workers that are due.
   void start_replacements();
+  [[nodiscard]] bool is_out_of_memory(int status) const;
   [[nodiscard]] Failure failure_of(Member& member) const;
   void note_failure(Member& member);
   // Reports the failure, at most once for each run.

@@ -35,16 +35,18 @@ enum class WorkerState : std::uint8_t {
   kStarting,  // has not acknowledged the epoch
   kServing,   // takes commands
   kGone,      // rp-launch has reported its end
+  kLeft,      // the run goes on without it
 };
 
-inline constexpr LifecycleTable<WorkerState, 3, 4> kWorkerLifecycle = {
+inline constexpr LifecycleTable<WorkerState, 4, 5> kWorkerLifecycle = {
     "worker",
-    {"starting", "serving", "gone"},
+    {"starting", "serving", "gone", "left"},
     {{
         {WorkerState::kStarting, WorkerState::kServing, "it has acknowledged the epoch"},
         {WorkerState::kStarting, WorkerState::kGone, "it ended while it started"},
         {WorkerState::kServing, WorkerState::kGone, "it ended unexpectedly"},
         {WorkerState::kGone, WorkerState::kStarting, "its tasks are taken back, so another may take its place"},
+        {WorkerState::kGone, WorkerState::kLeft, "its tasks are taken back, and no other takes its place"},
     }}};
 
 }  // namespace rp

@@ -266,15 +266,14 @@ void Session::Impl::start_workers() {
   }
   if (trace_) trace_->append_to(message);
   if (!role_.channel->send(message)) throw Error(ExitCode::kLauncherFailed, "rp-launch does not take the host store");
-  watch_.emplace(*role_.channel, runtime_->store());
+  watch_.emplace(*role_.channel, runtime_->store(), [this](int worker) {
+    runtime_->coordinator().lose_worker(worker);
+    // Without the answer no replacement starts.
+    while (!send(MessageKind::kWorkerDropped, worker) && !role_.channel->peer_gone())
+      sleep_until_ns(now_ns() + kNsPerMs);
+  });
   watch_->wait_until_serving(*settings_.attach_timeout_seconds, user_waits(), [this] { report_hang(); });
-  watch_->start([this](const std::exception_ptr& error) { runtime_->coordinator().fail(error); },
-                [this](int worker) {
-                  runtime_->coordinator().lose_worker(worker);
-                  // Without the answer no replacement starts.
-                  while (!send(MessageKind::kWorkerDropped, worker) && !role_.channel->peer_gone())
-                    sleep_until_ns(now_ns() + kNsPerMs);
-                });
+  watch_->start([this](const std::exception_ptr& error) { runtime_->coordinator().fail(error); });
 }
 
 void Session::Impl::preempted() {

@@ -20,11 +20,11 @@ void WorkerWatch::wait_until_serving(std::int64_t timeout_seconds, WaitRecord wa
                                      const std::function<void()>& on_hang) {
   Patience patience(timeout_seconds * kNsPerSecond);
   for (int worker = 0; worker < store_.num_workers(); ++worker) {
-    while (store_.worker_words(worker).acknowledged.observe() == 0) {
+    while (store_.worker_words(worker).acknowledged.observe() == 0 && !workers_[worker].is(WorkerState::kLeft)) {
       waits.publish_once({.kind = WaitKind::kWorkerStart, .numbers = {worker}});
       if (const auto message = channel_.receive(Deadline::after_ns(5 * kNsPerMs))) {
-        if (message->kind == MessageKind::kWorkerGone || message->kind == MessageKind::kWorkerLost)
-          throw gone(message->worker, "while it started");
+        if (message->kind == MessageKind::kWorkerGone) throw gone(message->worker, "while it started");
+        take_loss(*message);
       }
       if (stop_signal() != 0) throw Interrupted(stop_signal());
       if (channel_.peer_gone()) throw Error(ExitCode::kLauncherFailed, "rp-launch is gone");
@@ -36,13 +36,12 @@ void WorkerWatch::wait_until_serving(std::int64_t timeout_seconds, WaitRecord wa
       }
     }
     waits.publish_none();
-    workers_[worker].move_to(WorkerState::kServing, worker);
+    if (workers_[worker].is(WorkerState::kStarting)) workers_[worker].move_to(WorkerState::kServing, worker);
   }
 }
 
-void WorkerWatch::start(std::function<void(std::exception_ptr)> fail, std::function<void(int)> lose) {
+void WorkerWatch::start(std::function<void(std::exception_ptr)> fail) {
   fail_ = std::move(fail);
-  lose_ = std::move(lose);
   thread_ = std::thread([this] { run(); });
 }
 
@@ -58,15 +57,21 @@ void WorkerWatch::run() {
     const auto message = channel_.receive(Deadline::after_seconds(3600));
     if (channel_.peer_gone()) return;
     if (!message || ends_are_expected_.load()) continue;
-    if (message->kind == MessageKind::kWorkerGone)
+    if (message->kind == MessageKind::kWorkerGone) {
       fail_(std::make_exception_ptr(gone(message->worker, "unexpectedly")));
-    if (message->kind == MessageKind::kWorkerLost) {
-      Lifecycle<kWorkerLifecycle>& worker = workers_.at(message->worker);
-      worker.move_to(WorkerState::kGone, message->worker);
-      lose_(message->worker);
-      worker.move_to(WorkerState::kStarting, message->worker);
+    } else {
+      take_loss(*message);
     }
   }
+}
+
+void WorkerWatch::take_loss(const Message& message) {
+  if (message.kind != MessageKind::kWorkerLost && message.kind != MessageKind::kWorkerLeft) return;
+  Lifecycle<kWorkerLifecycle>& worker = workers_.at(message.worker);
+  worker.move_to(WorkerState::kGone, message.worker);
+  lose_(message.worker);
+  const bool is_replaced = message.kind == MessageKind::kWorkerLost;
+  worker.move_to(is_replaced ? WorkerState::kStarting : WorkerState::kLeft, message.worker);
 }
 
 }  // namespace rp

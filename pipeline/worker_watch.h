@@ -9,6 +9,7 @@
 #include <functional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "hoststore/records/wait_record.h"
@@ -30,16 +31,16 @@ class WorkerGone : public Error {
 // threads may send on it.
 class WorkerWatch {
  public:
-  // The arguments must outlive this.
-  WorkerWatch(Channel& channel, Store& store) : channel_(channel), store_(store), workers_(store.num_workers()) {}
+  // `lose`: called with the number of a worker that has ended if the run goes on. Channel and store must outlive this.
+  WorkerWatch(Channel& channel, Store& store, std::function<void(int)> lose)
+      : channel_(channel), store_(store), lose_(std::move(lose)), workers_(store.num_workers()) {}
 
-  // Blocks until every worker serves. `waits` shows the wait. Throws WorkerGone, Interrupted, or rp::Error: kHang,
-  // after calling `on_hang`, if a worker has not started in time; kLauncherFailed.
+  // Blocks until every worker serves that will. `waits` shows the wait. Throws WorkerGone, Interrupted, or rp::Error:
+  // kHang, after calling `on_hang`, if a worker has not started in time; kLauncherFailed.
   void wait_until_serving(std::int64_t timeout_seconds, WaitRecord waits, const std::function<void()>& on_hang);
 
-  // Starts the thread. When a worker ends unexpectedly, it calls `fail`, or `lose` with the worker's number if the run
-  // goes on. REQUIRES: all workers serve.
-  void start(std::function<void(std::exception_ptr)> fail, std::function<void(int)> lose);
+  // Starts the thread that calls `fail` when a worker ends unexpectedly and the run ends. REQUIRES: all workers serve.
+  void start(std::function<void(std::exception_ptr)> fail);
   // Workers may end from now on.
   void expect_ends() { ends_are_expected_.store(true); }
   // Ends the thread, if it was started. REQUIRES: expect_ends() was called.
@@ -49,12 +50,14 @@ class WorkerWatch {
   void run();
   // Notes the end of a worker, and returns what to throw.
   [[nodiscard]] WorkerGone gone(int worker, const std::string& how);
+  // Handles the loss of a worker, if the message reports one.
+  void take_loss(const Message& message);
 
   Channel& channel_;
   Store& store_;
+  const std::function<void(int)> lose_;
   std::vector<Lifecycle<kWorkerLifecycle>> workers_;  // used by the thread once it is started
   std::function<void(std::exception_ptr)> fail_;
-  std::function<void(int)> lose_;
   std::atomic<bool> ends_are_expected_{false};  // read by the thread
   std::thread thread_;
 };

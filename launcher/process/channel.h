@@ -44,14 +44,13 @@ enum class MessageKind : std::uint32_t {
   // coordinator -> launcher: a wait timed out and the coordinator will fail. Print what all
   // processes do.
   kHang = 8,
-  // launcher -> coordinator: `worker` is dead, and the run goes on; `status` is in the format of waitpid(). The answer
-  // is
-  // kWorkerDropped.
+  // launcher -> coordinator: `worker` is dead, and the run goes on; `status` is in the format of
+  // waitpid(). The answer is kWorkerDropped, after which another process will take its place.
   kWorkerLost = 9,
-  // coordinator -> launcher: the tasks of `worker` were taken back, and its epoch has ended. Another process may now
-  // take
-  // its place.
+  // coordinator -> launcher: the tasks of `worker` were taken back, and its epoch has ended.
   kWorkerDropped = 10,
+  // launcher -> coordinator: the same as kWorkerLost, but no process will take its place.
+  kWorkerLeft = 11,
 };
 
 inline constexpr std::size_t kMaxBlobBytes = 4096;

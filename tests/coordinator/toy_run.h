@@ -46,11 +46,16 @@ struct RunSettings {
   using Serve = std::function<void(Store& store, int worker, const ToyConfig& config, const RunSettings& settings)>;
   Serve serve = serve_on_cpu;
   std::vector<Death> deaths{};
-  int max_replacements = 0;   // of all workers together; without one, the run goes on with a worker less
-  int* num_deaths = nullptr;  // counts the deaths that were reported during the trainings
+  bool serves_deaths = false;  // `serve` itself lets the worker die
+  int max_replacements = 0;    // of all workers together; without one, the run goes on with a worker less
+  int life = 0;                // of the worker that is served, for `serve`; set by Workers
+  int* num_deaths = nullptr;   // counts the deaths that were reported during the trainings
 };
 
 [[nodiscard]] std::optional<FaultBoardEntry> entry(const FaultBoard* board, int index);
+
+// Returns the operation before which a worker dies in this life; 0: none.
+[[nodiscard]] int last_operation(const RunSettings& settings, int worker);
 
 // Returns the results of `trainings` trainings with the same initial weights, one after the other
 // in one run.

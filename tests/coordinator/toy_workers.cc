@@ -67,14 +67,14 @@ class MortalDevice : public Device {
   std::array<MortalStream, kNumStreamKinds> streams_;
 };
 
-int last_operation(const RunSettings& settings, int worker, int life) {
+}  // namespace
+
+int last_operation(const RunSettings& settings, int worker) {
   for (const Death& death : settings.deaths) {
-    if (death.worker == worker && death.life == life) return death.operation;
+    if (death.worker == worker && death.life == settings.life) return death.operation;
   }
   return 0;
 }
-
-}  // namespace
 
 void serve_on_cpu(Store& store, int worker, const ToyConfig& config, const RunSettings& settings) {
   CpuDevice device;
@@ -114,12 +114,14 @@ Workers::~Workers() {
 }
 
 void Workers::serve(Store& store, int worker, int life, const std::function<void()>& die) {
-  const int last = last_operation(settings_, worker, life);
+  RunSettings settings = settings_;
+  settings.life = life;
+  const int last = last_operation(settings, worker);
   if (last == Death::kAtStart) die();
-  if (settings_.deaths.empty()) return settings_.serve(store, worker, config_, settings_);
+  if (settings.deaths.empty() || settings.serves_deaths) return settings.serve(store, worker, config_, settings);
   MortalDevice device(last, die);
   ToyExecutor executor(config_, store.catalogue());
-  Worker(store, worker, device, executor, entry(settings_.board, 1 + worker), settings_.trace).serve();
+  Worker(store, worker, device, executor, entry(settings.board, 1 + worker), settings.trace).serve();
 }
 
 void Workers::start_thread(int worker) {

@@ -2,6 +2,7 @@
 // without a GPU. The toy model has the same bits as in the sequential loop, in whatever order
 // streams run; with both kinds of signals; as threads and as processes.
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -44,6 +45,20 @@ void expect_all_registered(const CudaDevice& device, Store& store) {
   }
 }
 
+// Kills its process before a certain call of run().
+class MortalExecutor : public QueuedExecutor {
+ public:
+  MortalExecutor(const ToyConfig& config, const Catalogue& catalogue, CudaDevice& device, int last)
+      : QueuedExecutor(config, catalogue, device), left_(last) {}
+  void run(const StageTask& task, int microbatch, const MicrobatchInputs& inputs, MicrobatchOutputs& outputs) override {
+    if (left_ > 0 && --left_ == 0) kill(getpid(), SIGKILL);
+    QueuedExecutor::run(task, microbatch, inputs, outputs);
+  }
+
+ private:
+  int left_;
+};
+
 void serve_on_gpu(const CudaDriver& driver, Store& store, int worker, const ToyConfig& config,
                   const RunSettings& settings, const GpuRun& run) {
   CudaDeviceOptions options{.memory_bytes = run.memory_bytes, .signals = run.signals};
@@ -51,11 +66,11 @@ void serve_on_gpu(const CudaDriver& driver, Store& store, int worker, const ToyC
   options.registration.policy.least_bytes = kPage;
   options.registration.policy.lock_ns = 60 * kNsPerSecond;  // the machine may be busy with other tests
   CudaDevice device(driver, options, [](const std::string& text) { ADD_FAILURE() << text; });
-  QueuedExecutor executor(config, store.catalogue(), device);
+  MortalExecutor executor(config, store.catalogue(), device, last_operation(settings, worker));
   Worker served(store, worker, device, executor, entry(settings.board, 1 + worker), settings.trace);
   // The other workers register while they copy, and may finish the run before the registration of
   // the store.
-  if (worker % 2 == 0) expect_all_registered(device, store);
+  if (worker % 2 == 0 && settings.deaths.empty()) expect_all_registered(device, store);
   served.serve();
   EXPECT_EQ(executor.num_loaded_late(), 0U) << "kernels were loaded while streams may have waited for other workers";
 }
@@ -122,6 +137,33 @@ TEST_P(GpuProtocol, SlowStreamsChangeNothing) {
   config.dtype = DType::kBFloat16;
   expect_reference_on_gpus(config, {.harness = harness(), .num_workers = 3, .plan = kPlans[1]},
                            {.signals = signals(), .seed = 7, .max_delay_us = 200});
+}
+
+// A survivor's stream may be waiting for the word of the dead worker, with copies behind the wait.
+TEST(GpuReplay, AKilledProcessChangesNoBit) {
+  ToyConfig config;
+  config.tied = true;
+  for (const bool asynchronous : {false, true}) {
+    config.asynchronous = asynchronous;
+    for (const int last : {1, 4, 9, 16, 25}) {
+      for (const int replacements : {0, 2}) {
+        SCOPED_TRACE(testing::Message() << "call " << last << ", " << replacements << " replacements, asynchronous "
+                                        << asynchronous);
+        int num_deaths = 0;
+        expect_reference_on_gpus(
+            config,
+            {.harness = Harness::kProcesses,
+             .num_workers = 3,
+             .plan = kPlans[1],
+             .deaths = {{.worker = 1, .operation = last}, {.worker = 1, .operation = 3, .life = 1}},
+             .serves_deaths = true,
+             .max_replacements = replacements,
+             .num_deaths = &num_deaths},
+            {.signals = GpuSignals::kWords, .seed = static_cast<unsigned>(last), .max_delay_us = 100});
+        EXPECT_GE(num_deaths, 1);
+      }
+    }
+  }
 }
 
 // Each piece of the store is refused a random number of times up to this maximum.

@@ -38,16 +38,24 @@ TEST(Replacements, EndWithATaskThatHasEndedThreeWorkers) {
     EXPECT_EQ(replacements.decide({.worker = i, .status = SIGSEGV, .slot = 17}, 3), Decision::kReplace);
     EXPECT_EQ(replacements.decide({.worker = i, .status = SIGSEGV}, 3), Decision::kReplace) << "between two tasks";
   }
-  EXPECT_EQ(replacements.decide({.worker = 2, .status = SIGSEGV, .slot = 17}, 3), Decision::kEndRun);
+  EXPECT_EQ(replacements.decide({.worker = 2, .status = SIGKILL, .slot = 17}, 3), Decision::kReplace)
+      << "not its doing";
+  EXPECT_EQ(replacements.decide({.worker = 2, .status = SIGKILL, .slot = 17, .out_of_memory = true}, 3),
+            Decision::kEndRun);
 }
 
-TEST(Replacements, OfTheSameWorkerStartLaterEachTime) {
-  Replacements replacements(WorkerFailurePolicy::kReplay, 100);
-  EXPECT_EQ(replacements.count_start(0), 0);
-  EXPECT_EQ(replacements.count_start(0), kNsPerSecond / 2);
-  EXPECT_EQ(replacements.count_start(0), kNsPerSecond);
-  EXPECT_EQ(replacements.count_start(1), 0);
-  for (int i = 0; i < 100; ++i) EXPECT_LE(replacements.count_start(0), 16 * kNsPerSecond);
+TEST(Replacements, StartLaterEachTimeUntilOneServes) {
+  Replacements replacements(WorkerFailurePolicy::kReplay, 1000);
+  const auto delay = [&](bool has_served) {
+    (void)replacements.decide({.worker = 0, .status = SIGKILL, .has_served = has_served}, 3);
+    return replacements.delay_ns(0);
+  };
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(delay(true), 0);
+  EXPECT_EQ(delay(false), kNsPerSecond / 2);
+  EXPECT_EQ(delay(false), kNsPerSecond);
+  EXPECT_EQ(replacements.delay_ns(1), 0);
+  for (int i = 0; i < 100; ++i) EXPECT_LE(delay(false), 16 * kNsPerSecond);
+  EXPECT_EQ(delay(true), 0);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <future>
 #include <memory>
+#include <thread>
 #include <utility>
 
 #include "tests/common/expect_refusal.h"
@@ -27,18 +28,19 @@ class WorkerWatchTest : public testing::Test {
   }
   void report_gone(int worker) { report(MessageKind::kWorkerGone, worker); }
   static void not_failed(const std::exception_ptr&) { FAIL() << "reported as a failure"; }
-  static void not_lost(int) { FAIL() << "reported as a loss"; }
 
   const std::unique_ptr<Store> store_ = Store::create({.backing = "memfd", .num_workers = 2}, small_catalogue());
   std::pair<Channel, Channel> ends_ = Channel::create_pair();
-  WorkerWatch watch_{ends_.first, *store_};
+  std::promise<int> losses_[2];
+  int num_losses_ = 0;
+  WorkerWatch watch_{ends_.first, *store_, [this](int worker) { losses_[num_losses_++].set_value(worker); }};
   int num_hangs_ = 0;
 };
 
 TEST_F(WorkerWatchTest, AWorkerThatEndsWhileItServesIsReported) {
   serve_all();
   std::promise<std::exception_ptr> failed;
-  watch_.start([&](std::exception_ptr error) { failed.set_value(std::move(error)); }, not_lost);
+  watch_.start([&](std::exception_ptr error) { failed.set_value(std::move(error)); });
   report_gone(1);
   EXPECT_THAT(error_of([&] { std::rethrow_exception(failed.get_future().get()); }), "worker 1 ended unexpectedly");
   watch_.expect_ends();
@@ -47,10 +49,8 @@ TEST_F(WorkerWatchTest, AWorkerThatEndsWhileItServesIsReported) {
 
 TEST_F(WorkerWatchTest, ALossIsReportedForEachOfItsProcesses) {
   serve_all();
-  std::promise<int> losses[2];
-  int num = 0;
-  watch_.start(not_failed, [&](int worker) { losses[num++].set_value(worker); });
-  for (std::promise<int>& loss : losses) {
+  watch_.start(not_failed);
+  for (std::promise<int>& loss : losses_) {
     report(MessageKind::kWorkerLost, 1);
     EXPECT_EQ(loss.get_future().get(), 1);
   }
@@ -61,7 +61,7 @@ TEST_F(WorkerWatchTest, ALossIsReportedForEachOfItsProcesses) {
 TEST_F(WorkerWatchTest, AWorkerThatEndsWhenItMayIsNotReported) {
   serve_all();
   watch_.expect_ends();
-  watch_.start(not_failed, not_lost);
+  watch_.start(not_failed);
   report_gone(0);
   watch_.stop();
 }
@@ -72,9 +72,16 @@ TEST_F(WorkerWatchTest, AWorkerThatEndsWhileItStartsEndsTheWaitForAll) {
   EXPECT_THAT(error_of([&] { wait(20); }), "worker 1 ended while it started");
 }
 
-TEST_F(WorkerWatchTest, AWorkerIsNotReplacedBeforeAllServe) {
+TEST_F(WorkerWatchTest, AWorkerThatIsLostWhileItStartsIsWaitedForOnlyIfItIsReplaced) {
   report(MessageKind::kWorkerLost, 0);
-  EXPECT_THAT(error_of([&] { wait(20); }), "worker 0 ended while it started");
+  report(MessageKind::kWorkerLeft, 1);
+  std::thread replacement([&] {
+    EXPECT_EQ(losses_[1].get_future().get(), 1);
+    store_->worker_words(0).acknowledged.publish(2);
+  });
+  wait(20);
+  replacement.join();
+  EXPECT_EQ(losses_[0].get_future().get(), 0);
 }
 
 TEST_F(WorkerWatchTest, AWorkerThatDoesNotStartInTimeIsNamed) {
