@@ -24,7 +24,7 @@ class LostWorkers {
   // Decides whether the run goes on after a worker's death. `num_alive`: the number of workers that live. If it returns
   // true, lose() must follow.
   [[nodiscard]] bool decide(const Replacements::Death& death, int num_alive);
-  // Adds the worker. `failure`: of its process. Returns what the user is told.
+  // Adds the worker. `failure`: of its process. Returns a note for the user.
   [[nodiscard]] std::string lose(int worker, Failure failure);
 
   // Returns whether a process takes the place of a worker that was lost. REQUIRES: the coordinator has not answered.
