@@ -28,6 +28,7 @@ void Worker::serve() {
   const EpochWord& epoch = store_.epoch();
   SequenceWord& acknowledged = store_.worker_words(number_).acknowledged;
   if (epoch.observe().epoch != kEndEpoch) warm_up();
+  if (has_failed_.load()) give_up();  // operations of the warm-up may not have ended
   check_failure();
   while (true) {
     const EpochState state = epoch.observe();
