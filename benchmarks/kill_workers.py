@@ -110,7 +110,7 @@ def main() -> int:
         rng = random.Random(1000 * arguments.seed + index)
         workers = index % 8 + 1
         options = [["--async"], []][index % 2] + [["--lora-rank", "4"], []][index // 2 % 2] + [["--rounds-per-step", "2"], []][index // 4 % 2]
-        steps = 20 * arguments.kills
+        steps = 12 * arguments.kills
         with tempfile.TemporaryDirectory() as directory:
             alone, killed = Path(directory) / "alone", Path(directory) / "killed"
             subprocess.run(command(alone, 2, steps, options, []), check=True, capture_output=True)
