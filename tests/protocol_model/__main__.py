@@ -34,7 +34,9 @@ def play_mistakes(arguments):
         if arguments.name not in (None, name):
             continue
         caught = Counter()
-        for index in range(arguments.runs):
+        tried = 0
+        for index in (mistake.first, *range(arguments.runs)):
+            tried += 1
             outcome = play(arguments.seed, index, name)[1]
             if outcome not in GOOD_ENDS:
                 caught[outcome] += 1
@@ -43,7 +45,7 @@ def play_mistakes(arguments):
         verdict = ', '.join(f'{outcome} {count}' for outcome, count in caught.most_common())
         is_missed = mistake.caught_by not in caught
         verdict = (verdict or 'never caught') + (f' (MISSED: {mistake.caught_by})' if is_missed else '')
-        print(f'{name:30} {mistake.description:80} {index + 1:5} runs  {verdict}', flush=True)
+        print(f'{name:30} {mistake.description:80} {tried:5} runs  {verdict}', flush=True)
         missed += is_missed
     return 1 if missed else 0
 
