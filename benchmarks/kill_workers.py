@@ -8,7 +8,6 @@ Each run is another combination of 1 to 8 workers, synchronous or asynchronous s
 rounds a step. Needs the release build and the small model of its tests (ctest -R make_tiny_model)."""
 
 import argparse
-import hashlib
 import os
 import random
 import re
@@ -24,37 +23,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAMS = ROOT / "build/release/bin"
 SAMPLE = ROOT / "build/release/tests/system/tiny"
+sys.path.insert(0, str(ROOT / "tests/system"))
+os.environ |= {"RP_PROGRAMS": str(PROGRAMS), "RP_TINY_MODEL": str(SAMPLE)}  # for launched
+from launched import bits, serving_workers, settings  # noqa: E402
+
 DEATH = re.compile(r"rp-launch: worker (\d+) \(pid (\d+)\) was killed by SIGKILL")
 
 
-def command(output: Path, workers: int, steps: int, options: list[str], launch: list[str]) -> list[str]:
-    return [str(PROGRAMS / "rp-launch"), "--workers", str(workers), *launch, "train", "--model", str(SAMPLE / "model"), "--data",
-            str(SAMPLE / "data.tokens"), "--output", str(output), "--max-steps", str(steps), "--save-every", "never",
-            "--batch-size", "8", "--num-microbatches", "3", "--sequence-length", "32", *options]
-
-
-def serving(launcher: int) -> dict[int, int]:
-    """Returns the workers that serve: pids by number."""
-    found = {}
-    try:
-        children = Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
-    except OSError:
-        return found
-    for pid in children:
-        try:
-            name = Path(f"/proc/{pid}/comm").read_text().strip()
-            threads = {(task / "comm").read_text().strip() for task in Path(f"/proc/{pid}/task").iterdir()}
-        except OSError:
-            continue
-        if ":worker" in name and "rp-compute" in threads:
-            found[int(name.split(":worker")[1])] = int(pid)
-    return found
-
-
-def bits(output: Path) -> tuple:
-    losses = [line.split('"loss": ')[1].split(",")[0] for line in (output / "metrics.jsonl").read_text().splitlines()]
-    files = sorted((output / "final").glob("*.safetensors"))
-    return losses, [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]
+def command(output: Path, workers: int, changes: dict, launch: list[str]) -> list[str]:
+    return [str(PROGRAMS / "rp-launch"), "--workers", str(workers), *launch, "train", *settings(output, **changes)]
 
 
 class KilledRun:
@@ -70,7 +47,7 @@ class KilledRun:
         reader.start()
         while self.process.poll() is None and len(self.killed) < kills:
             time.sleep(rng.uniform(0.02, 0.2))
-            workers = serving(self.process.pid)
+            workers = serving_workers(self.process)
             if workers:
                 self.kill(*rng.choice(sorted(workers.items())))
         self.process.wait()
@@ -81,7 +58,7 @@ class KilledRun:
         self.killed[pid] = begin
         os.kill(pid, signal.SIGKILL)
         while self.process.poll() is None and time.monotonic() < begin + 5:
-            if serving(self.process.pid).get(worker, pid) != pid:
+            if serving_workers(self.process).get(worker, pid) != pid:
                 self.served.append(time.monotonic() - begin)
                 return
             time.sleep(0.002)
@@ -109,19 +86,25 @@ def main() -> int:
     for index in range(arguments.runs):
         rng = random.Random(1000 * arguments.seed + index)
         workers = index % 8 + 1
-        options = [["--async"], []][index % 2] + [["--lora-rank", "4"], []][index // 2 % 2] + [["--rounds-per-step", "2"], []][index // 4 % 2]
-        steps = 12 * arguments.kills
+        changes = {"max_steps": 12 * arguments.kills, "save_every": "never"}
+        if index % 2 == 0:
+            changes["async"] = True
+        if index // 2 % 2 == 0:
+            changes["lora_rank"] = 4
+        if index // 4 % 2 == 0:
+            changes["rounds_per_step"] = 2
+        file = "adapter_model.safetensors" if "lora_rank" in changes else "model.safetensors"
         with tempfile.TemporaryDirectory() as directory:
             alone, killed = Path(directory) / "alone", Path(directory) / "killed"
-            subprocess.run(command(alone, 2, steps, options, []), check=True, capture_output=True)
+            subprocess.run(command(alone, 2, changes, []), check=True, capture_output=True)
             launch = ["--on-worker-failure", "replay", "--max-restarts", "10000"]
-            run = KilledRun(command(killed, workers, steps, options, launch), arguments.kills, rng)
-            is_good = run.process.returncode == 0 and bits(killed) == bits(alone)
+            run = KilledRun(command(killed, workers, changes, launch), arguments.kills, rng)
+            is_good = run.process.returncode == 0 and bits(killed, file) == bits(alone, file)
         detection += [run.reported[pid] - run.killed[pid] for pid in run.killed if pid in run.reported]
         service += run.served
         kills += len(run.killed)
         good += is_good
-        print(f"run {index}: {workers} workers {' '.join(options)}: {len(run.killed)} kills, exit code {run.process.returncode}, "
+        print(f"run {index}: {workers} workers {changes}: {len(run.killed)} kills, exit code {run.process.returncode}, "
               f"{'same bits' if is_good else 'NOT THE SAME'}", flush=True)
         if not is_good:
             print("".join(run.errors[-20:]), f"repeat: --seed {arguments.seed}, run {index}")

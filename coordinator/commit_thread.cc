@@ -103,13 +103,13 @@ void CommitThread::begin_epoch() {
     waits_.publish_once({.kind = WaitKind::kWorkerStart, .numbers = {worker}});
     (void)store_.worker_words(worker).acknowledged.wait_at_least(epoch.value() + 1,
                                                                  {&completions_.is_interrupted(), kSliceNs});
-    if (!missing) {
-      patience = Patience(timeout_ns);  // rp-launch limits the time in which a worker starts
-    } else if (patience.left_ns() <= 0) {
-      if (on_hang_) on_hang_();
-      throw Error(ExitCode::kHang, cat("worker ", worker, " did not drop its task within ", timeout_ns / kNsPerSecond,
-                                       " s after another worker was lost; is it stopped?"));
-    }
+    if (patience.left_ns() > 0) continue;
+    if (on_hang_) on_hang_();
+    const std::int64_t seconds = timeout_ns / kNsPerSecond;
+    throw Error(ExitCode::kHang, missing
+                                     ? cat("worker ", worker, " did not drop its task within ", seconds,
+                                           " s after the workers that take part had changed; is it stopped?")
+                                     : cat("no worker is left, and no replacement has started within ", seconds, " s"));
   }
 }
 

@@ -7,21 +7,19 @@
 
 namespace rp {
 
-bool LostWorkers::decide(const Replacements::Death& death, int num_alive) {
+int LostWorkers::num_left(int num_alive) const {
   const auto num_replaced =
       std::count_if(losses_.begin(), losses_.end(), [](const auto& loss) { return loss.second.is_replaced; });
-  num_left_ = num_alive + static_cast<int>(num_replaced) + static_cast<int>(starts_.size());
-  const Replacements::Decision decision = replacements_.decide(death, num_left_);
-  replaces_next_ = decision == Replacements::Decision::kReplace;
-  return decision != Replacements::Decision::kEndRun;
+  return num_alive + static_cast<int>(num_replaced) + static_cast<int>(starts_.size());
 }
 
-std::string LostWorkers::lose(int worker, Failure failure) {
-  std::string note =
-      cat(failure_text(failure), "rp-launch: ",
-          replaces_next_ ? "another process takes its place" : cat("the run goes on with ", num_left_, " workers"),
-          "; what is not final is computed again, with the same result\n");
-  losses_.insert_or_assign(worker, Loss{.is_replaced = replaces_next_, .failure = std::move(failure)});
+std::string LostWorkers::lose(int worker, Replacements::Decision decision, Failure failure, int num_alive) {
+  const bool is_replaced = decision == Replacements::Decision::kReplace;
+  std::string note = cat(
+      failure_text(failure), "rp-launch: ",
+      is_replaced ? "another process takes its place" : cat("the run goes on with ", num_left(num_alive), " workers"),
+      "; what is not final is computed again, with the same result\n");
+  losses_.insert_or_assign(worker, Loss{.is_replaced = is_replaced, .failure = std::move(failure)});
   return note;
 }
 

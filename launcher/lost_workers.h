@@ -21,14 +21,12 @@ class LostWorkers {
  public:
   LostWorkers(WorkerFailurePolicy policy, int max_restarts) : replacements_(policy, max_restarts) {}
 
-  // Decides whether the run goes on after a worker's death. `num_alive`: the number of workers that live. If it returns
-  // true, lose() must follow.
-  [[nodiscard]] bool decide(const Replacements::Death& death, int num_alive);
-  // Adds the worker. `failure`: of its process. Returns a note for the user.
-  [[nodiscard]] std::string lose(int worker, Failure failure);
-
-  // Returns whether a process takes the place of a worker that was lost. REQUIRES: the coordinator has not answered.
-  [[nodiscard]] bool is_replaced(int worker) const { return losses_.at(worker).is_replaced; }
+  // Decides what follows a worker's death. `num_alive`: the number of workers that live.
+  [[nodiscard]] Replacements::Decision decide(const Replacements::Death& death, int num_alive) {
+    return replacements_.decide(death, num_left(num_alive));
+  }
+  // Adds a worker without which the run goes on. `failure`: of its process. Returns a note for the user.
+  [[nodiscard]] std::string lose(int worker, Replacements::Decision decision, Failure failure, int num_alive);
 
   // Notes that the coordinator has taken back the worker's tasks.
   void on_dropped(int worker);
@@ -46,11 +44,12 @@ class LostWorkers {
     Failure failure;
   };
 
+  // Returns the number of workers that live or will start.
+  [[nodiscard]] int num_left(int num_alive) const;
+
   Replacements replacements_;
   std::map<int, Loss> losses_;      // by worker: those whose tasks the coordinator has not taken back yet
   std::map<int, Deadline> starts_;  // by worker: when its replacement starts
-  bool replaces_next_ = false;      // decided by decide()
-  int num_left_ = 0;
 };
 
 }  // namespace rp

@@ -309,7 +309,7 @@ void Supervisor::on_worker_death(Member& worker) {
   const bool told_to_end = finished_ || phase_.is(RunPhase::kWorkersEnding);
   if (worker.is(MemberState::kEndedOnPurpose) || failure_ || (told_to_end && status == 0)) return;
   if (phase_.is(RunPhase::kWorkersEnding) && end_.coordinator_status != 0) return;
-  if (may_go_on_without(worker)) return go_on_without(worker);
+  if (go_on_without(worker)) return;
   note_failure(worker);
   end_.failed_worker_status = status;
   if (WIFEXITED(status) && WEXITSTATUS(status) == static_cast<int>(ExitCode::kHang))
@@ -320,24 +320,25 @@ void Supervisor::on_worker_death(Member& worker) {
   if (phase_.is(RunPhase::kRunning)) move_to(RunPhase::kWorkerLost);
 }
 
-bool Supervisor::may_go_on_without(Member& worker) {
+bool Supervisor::go_on_without(Member& worker) {
   if (!phase_.is(RunPhase::kRunning) || finished_ || !end_.stop_signals.empty()) return false;
-  const auto num_alive = std::count_if(members_.begin(), members_.end(),
-                                       [](const auto& member) { return member->is_worker() && member->alive(); });
+  const auto num_alive = static_cast<int>(std::count_if(
+      members_.begin(), members_.end(), [](const auto& member) { return member->is_worker() && member->alive(); }));
   const FaultBoardEntry entry = run_.board.entry(worker.board_index());
-  return lost_.decide({.worker = worker.worker(),
-                       .status = *worker.process().status(),
-                       .slot = entry.task().slot,
-                       .has_served = entry.num_advances() > 0,
-                       .out_of_memory = is_out_of_memory(*worker.process().status())},
-                      static_cast<int>(num_alive));
-}
-
-void Supervisor::go_on_without(Member& worker) {
+  const int status = *worker.process().status();
+  const Replacements::Decision decision = lost_.decide({.worker = worker.worker(),
+                                                        .status = status,
+                                                        .slot = entry.task().slot,
+                                                        .has_served = entry.num_advances() > 0,
+                                                        .out_of_memory = is_out_of_memory(status)},
+                                                       num_alive);
+  if (decision == Replacements::Decision::kEndRun) return false;
   Failure failure = failure_of(worker);
   failure.said = worker.release_output();
-  run_.err.add(lost_.lose(worker.worker(), std::move(failure)));
-  report_death(worker, lost_.is_replaced(worker.worker()) ? MessageKind::kWorkerLost : MessageKind::kWorkerLeft);
+  run_.err.add(lost_.lose(worker.worker(), decision, std::move(failure), num_alive));
+  report_death(worker,
+               decision == Replacements::Decision::kReplace ? MessageKind::kWorkerLost : MessageKind::kWorkerLeft);
+  return true;
 }
 
 void Supervisor::report_death(Member& worker, MessageKind kind) {

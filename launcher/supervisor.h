@@ -63,9 +63,8 @@ class Supervisor {
   void handle_deaths();
   void on_coordinator_death(Member& coordinator);
   void on_worker_death(Member& worker);
-  // Returns whether the coordinator will be asked to go on without a worker that has died.
-  [[nodiscard]] bool may_go_on_without(Member& worker);
-  void go_on_without(Member& worker);
+  // Has the coordinator go on without a worker that has died. Returns false if the run must end.
+  [[nodiscard]] bool go_on_without(Member& worker);
   void report_death(Member& worker, MessageKind kind);
   // Starts the replacements of lost workers that are due.
   void start_replacements();

@@ -8,16 +8,14 @@
 
 namespace rp {
 
-bool run_guarded(const char* name, const std::function<void()>& function,
+void run_guarded(const char* name, const std::function<void()>& function,
                  const std::function<void(std::exception_ptr)>& fail) {
   pthread_setname_np(pthread_self(), name);
   const SignalStack stack;  // so that a layer that overflows the stack is reported, too
   try {
     function();
-    return true;
   } catch (...) {
     fail(std::current_exception());
-    return false;
   }
 }
 
@@ -32,6 +30,7 @@ EpochService::EpochService(Store& store, int worker, Device& device, StageExecut
       gradient_downloader_(parts_, executor) {}
 
 EpochService::~EpochService() {
+  if (threads_.empty()) return;
   stop();
   join();
 }
@@ -51,7 +50,7 @@ void EpochService::start() {
 template <typename Thread>
 void EpochService::start_thread(const char* name, Thread& thread) {
   threads_.emplace_back([this, name, &thread] {
-    (void)run_guarded(
+    run_guarded(
         name, [&thread] { thread.run(); }, fail_);
   });
 }

@@ -23,16 +23,16 @@
 
 namespace rp {
 
-// Calls `function` in the calling thread, which is given this name. If it throws, calls `fail` and returns false.
-[[nodiscard]] bool run_guarded(const char* name, const std::function<void()>& function,
-                               const std::function<void(std::exception_ptr)>& fail);
+// Calls `function` in the calling thread, which is given this name. If it throws, calls `fail` with the exception.
+void run_guarded(const char* name, const std::function<void()>& function,
+                 const std::function<void(std::exception_ptr)>& fail);
 
 class EpochService {
  public:
   // `fail`: called by a thread that cannot go on; it must call stop().
   EpochService(Store& store, int worker, Device& device, StageExecutor& executor, OutputSignals& signals,
                WorkerObservers& observers, std::function<void(std::exception_ptr)> fail);
-  ~EpochService();  // stops and joins
+  ~EpochService();  // stops the threads if join() was not called
   EpochService(const EpochService&) = delete;
   EpochService& operator=(const EpochService&) = delete;
 

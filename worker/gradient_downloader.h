@@ -2,7 +2,7 @@
 // Waits until the gradients in the store may be written, then enqueues their download and, after
 // it, the completion of the task. A task's life ends here.
 //
-// Owned by the Worker. run() is executed by the gradient downloader's thread. It waits for
+// Owned by the EpochService. run() is executed by the gradient downloader's thread. It waits for
 // `gradient_released` of each use. It writes to the store, in the order of the gradient download
 // stream: the gradients, the results of the task (losses, square sums, layer times and layer
 // memory) in the round's table, and the completion ring. The stream must be drained before it is

@@ -1,7 +1,7 @@
 // worker/input_uploader.h
 // Uploads a task's inputs, one microbatch ahead of the stage runner.
 //
-// Owned by the Worker. run() is executed by the input uploader's thread. It waits for the events of
+// Owned by the EpochService. run() is executed by the input uploader's thread. It waits for the events of
 // the workers that make the blocks, and for free places in the InputBuffers, which it fills. It
 // writes no word of the store.
 #pragma once

@@ -2,7 +2,7 @@
 // Computes a worker's tasks, microbatch by microbatch, and enqueues their outputs on the output
 // download stream.
 //
-// Owned by the Worker. run() is executed by the stage runner's thread, which is the only one that
+// Owned by the EpochService. run() is executed by the stage runner's thread, which is the only one that
 // calls the StageExecutor, except for StageExecutor::collect(). It waits for other threads of this
 // worker only. It writes to the store: the worker's heartbeat, its failure record and, through
 // its OutputWriter, the outputs.

@@ -11,7 +11,7 @@
 // The input uploader reads only the task's command. It has read it before the stage runner passes
 // the task on, because the stage runner needs the inputs.
 //
-// Owned by the Worker. Any thread may use the queues; tasks and buffers may be accessed only by the
+// Owned by the EpochService. Any thread may use the queues; tasks and buffers may be accessed only by the
 // thread that holds them.
 #pragma once
 

@@ -2,7 +2,7 @@
 // Takes commands and uploads the weights of the next task while the current one computes. A task's
 // life begins here.
 //
-// Owned by the Worker. run() is executed by the weight uploader's thread; wait_weights() is called
+// Owned by the EpochService. run() is executed by the weight uploader's thread; wait_weights() is called
 // by the stage runner. It waits for `published` of each weight group and for the loss scale, and
 // writes the head of the command ring. The upload stream of the parameters must be drained before
 // it is destroyed.

@@ -49,7 +49,7 @@ void Worker::warm_up() {
     store_.worker_words(number_).warm_up_ns = now_ns() - since;
   };
   std::thread([&] {
-    (void)run_guarded("rp-compute", warm, [this](std::exception_ptr error) { fail(std::move(error)); });
+    run_guarded("rp-compute", warm, [this](std::exception_ptr error) { fail(std::move(error)); });
   }).join();
 }
 

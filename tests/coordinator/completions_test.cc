@@ -57,7 +57,7 @@ TEST(Completions, OfWhichNoneComesWhileNoWorkerComputesEndTheRun) {
   EXPECT_EQ(calls.hangs, 1);
 }
 
-TEST(Completions, EndWithStopInAnyThread) {
+TEST(Completions, AreInterruptedByAnyThread) {
   const std::unique_ptr<Store> store = two_layer_store({});
   Completions completions(*store, {});
   WaitRecord record;

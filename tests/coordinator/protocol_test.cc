@@ -215,24 +215,14 @@ TEST(RandomProtocol, GivesTheBitsOfTheSequentialLoopInAnyConfiguration) {
   const auto num_runs = static_cast<unsigned>(runs == nullptr ? 60 : std::atoi(runs));
   for (unsigned seed = 1; seed <= num_runs; ++seed) {
     std::mt19937 random(seed);
-    const auto draw = [&random](int low, int high) {
-      return low + static_cast<int>(random() % static_cast<unsigned>(high - low + 1));
-    };
-    ToyConfig config;
-    config.num_layers = draw(2, 9);
-    config.num_elements = 32 * draw(1, 4);
-    config.num_microbatches = draw(1, 5);
-    config.rounds_per_step = draw(0, 2) == 0 ? draw(2, 3) : 1;
-    config.num_steps = draw(2, 6);
-    config.tied = draw(0, 1) == 1;
-    config.asynchronous = draw(0, 1) == 1;
-    config.dtype = draw(0, 1) == 1 ? DType::kBFloat16 : DType::kFloat32;
-    config.max_grad_norm = draw(0, 2) == 0 ? 0.5 : 0.0;
-    RunSettings settings{
-        .harness = Harness::kOneMapping, .num_workers = draw(1, 6), .prefetch = draw(0, 1) == 1, .plan = ""};
-    config.scales_loss = draw(0, 3) == 0;
-    if (draw(0, 4) > 0) settings.plan = plan_text(random_plan(random, config.num_layers), config.num_layers);
-    settings.check_consistency = draw(0, 2) == 0;
+    ToyConfig config = random_toy_config(random);
+    RunSettings settings{.harness = Harness::kOneMapping,
+                         .num_workers = draw(random, 1, 6),
+                         .prefetch = draw(random, 0, 1) == 1,
+                         .plan = ""};
+    config.scales_loss = draw(random, 0, 3) == 0;
+    if (draw(random, 0, 4) > 0) settings.plan = plan_text(random_plan(random, config.num_layers), config.num_layers);
+    settings.check_consistency = draw(random, 0, 2) == 0;
     SCOPED_TRACE(testing::Message() << "seed " << seed << ": " << config.num_layers << " layers, plan '"
                                     << settings.plan << "', " << settings.num_workers << " workers, prefetch "
                                     << settings.prefetch << ", " << config.num_microbatches << " microbatches, "

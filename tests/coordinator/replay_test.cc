@@ -13,8 +13,20 @@ namespace {
 
 constexpr const char* kPlan = "forward 0-1 2-3 | fused 4 | backward 3 1-2 0";
 
-class Replay : public testing::TestWithParam<Harness> {};
+class Replay : public testing::TestWithParam<Harness> {
+ protected:
+  // Expects the bits of the sequential loop. Returns the number of workers that died.
+  static int num_deaths_in(const ToyConfig& config, RunSettings settings) {
+    int num_deaths = 0;
+    settings.harness = GetParam();
+    settings.plan = kPlan;
+    settings.num_deaths = &num_deaths;
+    expect_reference(config, settings);
+    return num_deaths;
+  }
+};
 
+// Every third operation over one mapping, every eleventh with the other harnesses.
 TEST_P(Replay, AWorkerMayDieBeforeAnyOfItsOperations) {
   ToyConfig config;
   config.tied = true;
@@ -23,14 +35,10 @@ TEST_P(Replay, AWorkerMayDieBeforeAnyOfItsOperations) {
     config.asynchronous = asynchronous;
     for (int operation = 1; operation < 120; operation += GetParam() == Harness::kOneMapping ? 3 : 11) {
       SCOPED_TRACE(testing::Message() << "operation " << operation << ", asynchronous " << asynchronous);
-      int num_deaths = 0;
-      expect_reference(config, {.harness = GetParam(),
-                                .num_workers = 3,
-                                .plan = kPlan,
-                                .deaths = {{.worker = 1, .operation = operation}},
-                                .max_replacements = 1,
-                                .num_deaths = &num_deaths});
-      EXPECT_EQ(num_deaths, 1);
+      EXPECT_EQ(
+          num_deaths_in(config,
+                        {.num_workers = 3, .deaths = {{.worker = 1, .operation = operation}}, .max_replacements = 1}),
+          1);
     }
   }
 }
@@ -42,12 +50,11 @@ TEST_P(Replay, TheRunGoesOnWithFewerWorkers) {
     config.asynchronous = asynchronous;
     for (const int operation : {5, 20, 45}) {
       SCOPED_TRACE(testing::Message() << "operation " << operation << ", asynchronous " << asynchronous);
-      expect_reference(config, {.harness = GetParam(),
-                                .num_workers = 4,
-                                .plan = kPlan,
-                                .deaths = {{.worker = 2, .operation = operation},
-                                           {.worker = 0, .operation = 2 * operation},
-                                           {.worker = 3, .operation = 3 * operation}}});
+      EXPECT_EQ(num_deaths_in(config, {.num_workers = 4,
+                                       .deaths = {{.worker = 2, .operation = operation},
+                                                  {.worker = 0, .operation = 2 * operation},
+                                                  {.worker = 3, .operation = 3 * operation}}}),
+                3);
     }
   }
 }
@@ -55,34 +62,33 @@ TEST_P(Replay, TheRunGoesOnWithFewerWorkers) {
 TEST_P(Replay, TheOnlyWorkerIsReplaced) {
   ToyConfig config;
   config.rounds_per_step = 2;
-  expect_reference(config, {.harness = GetParam(),
-                            .num_workers = 1,
-                            .plan = kPlan,
-                            .deaths = {{.worker = 0, .operation = 30}, {.worker = 0, .operation = 50, .life = 1}},
-                            .max_replacements = 2});
+  EXPECT_EQ(
+      num_deaths_in(config, {.num_workers = 1,
+                             .deaths = {{.worker = 0, .operation = 30}, {.worker = 0, .operation = 50, .life = 1}},
+                             .max_replacements = 2}),
+      2);
 }
 
+// The run may end before the replacements that are planned to die have started.
 TEST_P(Replay, WorkersMayDieWhileTheyStart) {
   ToyConfig config;
   config.num_steps = 4;
-  expect_reference(config, {.harness = GetParam(),
-                            .num_workers = 3,
-                            .plan = kPlan,
-                            .deaths = {{.worker = 0},
-                                       {.worker = 1, .operation = 25},
-                                       {.worker = 1, .life = 1},
-                                       {.worker = 1, .operation = 1, .life = 2}},
-                            .max_replacements = 4});
+  EXPECT_GE(num_deaths_in(config, {.num_workers = 3,
+                                   .deaths = {{.worker = 0},
+                                              {.worker = 1, .operation = 25},
+                                              {.worker = 1, .life = 1},
+                                              {.worker = 1, .operation = 1, .life = 2}},
+                                   .max_replacements = 4}),
+            1);
 }
 
 TEST_P(Replay, AllWorkersMayDieAtOnce) {
   ToyConfig config;
   config.max_grad_norm = 0.5;
-  expect_reference(config, {.harness = GetParam(),
-                            .num_workers = 2,
-                            .plan = kPlan,
-                            .deaths = {{.worker = 0, .operation = 40}, {.worker = 1, .operation = 40}},
-                            .max_replacements = 2});
+  EXPECT_EQ(num_deaths_in(config, {.num_workers = 2,
+                                   .deaths = {{.worker = 0, .operation = 40}, {.worker = 1, .operation = 40}},
+                                   .max_replacements = 2}),
+            2);
 }
 
 TEST_P(Replay, TheConsistencyCheckFindsNothing) {
@@ -90,12 +96,11 @@ TEST_P(Replay, TheConsistencyCheckFindsNothing) {
   config.tied = true;
   config.num_steps = 4;
   for (const int operation : {10, 33, 61, 90}) {
-    expect_reference(config, {.harness = GetParam(),
-                              .num_workers = 3,
-                              .plan = kPlan,
-                              .check_consistency = true,
-                              .deaths = {{.worker = 1, .operation = operation}},
-                              .max_replacements = 1});
+    EXPECT_EQ(num_deaths_in(config, {.num_workers = 3,
+                                     .check_consistency = true,
+                                     .deaths = {{.worker = 1, .operation = operation}},
+                                     .max_replacements = 1}),
+              1);
   }
 }
 
@@ -105,30 +110,20 @@ TEST(RandomReplay, GivesTheBitsOfTheSequentialLoopInAnyConfiguration) {
   int num_deaths = 0;
   for (unsigned seed = 1; seed <= num_runs; ++seed) {
     std::mt19937 random(seed);
-    const auto draw = [&random](int low, int high) {
-      return low + static_cast<int>(random() % static_cast<unsigned>(high - low + 1));
-    };
-    ToyConfig config;
-    config.num_layers = draw(2, 9);
-    config.num_elements = 32 * draw(1, 4);
-    config.num_microbatches = draw(1, 5);
-    config.rounds_per_step = draw(0, 2) == 0 ? draw(2, 3) : 1;
-    config.num_steps = draw(3, 8);
-    config.tied = draw(0, 1) == 1;
-    config.asynchronous = draw(0, 1) == 1;
-    config.dtype = draw(0, 1) == 1 ? DType::kBFloat16 : DType::kFloat32;
-    config.max_grad_norm = draw(0, 2) == 0 ? 0.5 : 0.0;
-    config.scales_loss = draw(0, 3) == 0;
-    RunSettings settings{.num_workers = draw(1, 6), .prefetch = draw(0, 1) == 1, .plan = ""};
-    if (draw(0, 4) > 0) settings.plan = plan_text(random_plan(random, config.num_layers), config.num_layers);
-    settings.check_consistency = draw(0, 3) == 0;
-    const int num_planned = draw(1, 4);
+    ToyConfig config = random_toy_config(random);
+    config.num_steps += 2;
+    config.scales_loss = draw(random, 0, 3) == 0;
+    RunSettings settings{.num_workers = draw(random, 1, 6), .prefetch = draw(random, 0, 1) == 1, .plan = ""};
+    if (draw(random, 0, 4) > 0) settings.plan = plan_text(random_plan(random, config.num_layers), config.num_layers);
+    settings.check_consistency = draw(random, 0, 3) == 0;
+    const int num_planned = draw(random, 1, 4);
     for (int i = 0; i < num_planned; ++i) {
-      settings.deaths.push_back(
-          {.worker = draw(0, settings.num_workers - 1), .operation = draw(1, 150), .life = draw(0, 1)});
+      settings.deaths.push_back({.worker = draw(random, 0, settings.num_workers - 1),
+                                 .operation = draw(random, 1, 150),
+                                 .life = draw(random, 0, 1)});
     }
     // One worker at least must be left.
-    settings.max_replacements = draw(0, 1) == 1 || num_planned >= settings.num_workers ? num_planned : 0;
+    settings.max_replacements = draw(random, 0, 1) == 1 || num_planned >= settings.num_workers ? num_planned : 0;
     SCOPED_TRACE(testing::Message() << "seed " << seed << ": " << settings.num_workers << " workers, " << num_planned
                                     << " deaths, " << settings.max_replacements << " replacements, asynchronous "
                                     << config.asynchronous << ", plan '" << settings.plan << "'");

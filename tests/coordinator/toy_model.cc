@@ -86,6 +86,20 @@ bool is_tied(const ToyConfig& config, int layer) {
 
 }  // namespace
 
+ToyConfig random_toy_config(std::mt19937& random) {
+  ToyConfig config;
+  config.num_layers = draw(random, 2, 9);
+  config.num_elements = 32 * draw(random, 1, 4);
+  config.num_microbatches = draw(random, 1, 5);
+  config.rounds_per_step = draw(random, 0, 2) == 0 ? draw(random, 2, 3) : 1;
+  config.num_steps = draw(random, 2, 6);
+  config.tied = draw(random, 0, 1) == 1;
+  config.asynchronous = draw(random, 0, 1) == 1;
+  config.dtype = draw(random, 0, 1) == 1 ? DType::kBFloat16 : DType::kFloat32;
+  config.max_grad_norm = draw(random, 0, 2) == 0 ? 0.5 : 0.0;
+  return config;
+}
+
 Catalogue toy_catalogue(const ToyConfig& config) {
   std::vector<LayerRequest> layers;
   for (int i = 0; i < config.num_layers; ++i) {

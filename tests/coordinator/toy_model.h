@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstring>
+#include <random>
 #include <stdexcept>
 #include <vector>
 
@@ -32,6 +33,14 @@ struct ToyConfig {
   ExitCode failure_code = ExitCode::kUserError;  // of the exception that the failing layer throws
   int failing_layer = -1;                        // this layer throws in the last microbatch of step 2; -1: none
 };
+
+// Returns a number from `low` to `high`.
+[[nodiscard]] inline int draw(std::mt19937& random, int low, int high) {
+  return low + static_cast<int>(random() % static_cast<unsigned>(high - low + 1));
+}
+
+// Draws everything of a training except the loss scaling.
+[[nodiscard]] ToyConfig random_toy_config(std::mt19937& random);
 
 struct ToyResult {
   std::vector<double> losses;  // by round

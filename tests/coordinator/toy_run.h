@@ -37,7 +37,7 @@ struct RunSettings {
   Harness harness = Harness::kOneMapping;
   int num_workers = 1;
   bool prefetch = true;
-  std::string plan;  // "": chosen by the coordinator, and cut again during the run
+  std::string plan{};  // "": chosen by the coordinator, and cut again during the run
   const FaultBoard* board = nullptr;
   bool fits_device = false;  // the workers' devices have memory of their own
   bool check_consistency = false;

@@ -110,6 +110,24 @@ def coordinator_of(process: subprocess.Popen) -> int:
     return child_with_role(process, "coordinator")
 
 
+def serving_workers(process: subprocess.Popen) -> dict[int, int]:
+    """Returns the pids of the workers of an rp-launch that serve, by number."""
+    found = {}
+    try:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    except OSError:
+        return found
+    for pid in children:
+        try:
+            name = Path(f"/proc/{pid}/comm").read_text().strip()
+            threads = {(task / "comm").read_text().strip() for task in Path(f"/proc/{pid}/task").iterdir()}
+        except OSError:
+            continue  # it has ended
+        if ":worker" in name and "rp-compute" in threads:
+            found[int(name.split(":worker")[1])] = int(pid)
+    return found
+
+
 def metrics(output: Path) -> list[dict]:
     return [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
 

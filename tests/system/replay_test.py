@@ -9,28 +9,12 @@ import signal
 import subprocess
 import time
 import unittest
-from pathlib import Path
 
-from launched import LaunchedTest, bits, metrics, settings
+from launched import LaunchedTest, bits, metrics, serving_workers, settings
 
 KILLS = int(os.environ.get("RP_KILLS", "3"))
 SEED = int(os.environ.get("RP_SEED", "20"))
 STEPS = 20 + 12 * KILLS
-
-
-def workers_of(process: subprocess.Popen) -> dict[int, int]:
-    """Returns the pids of the workers of an rp-launch, by number, that have begun to serve."""
-    found = {}
-    for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
-        try:
-            words = (Path("/proc") / pid / "environ").read_bytes().split(b"\0")
-            threads = {(task / "comm").read_text().strip() for task in (Path("/proc") / pid / "task").iterdir()}
-        except OSError:
-            continue  # it has ended
-        numbers = [int(word.split(b"=")[1]) for word in words if word.startswith(b"RP_WORKER=")]
-        if numbers and "rp-compute" in threads:
-            found[numbers[0]] = int(pid)
-    return found
 
 
 class ReplayTest(LaunchedTest):
@@ -48,7 +32,7 @@ class ReplayTest(LaunchedTest):
             while process.poll() is None and done < kills:
                 time.sleep(self.random.uniform(0.05, 0.25))
                 begun = (output / "metrics.jsonl").exists() and (output / "metrics.jsonl").stat().st_size > 0
-                workers = workers_of(process) if begun else {}
+                workers = serving_workers(process) if begun else {}
                 if workers:
                     os.kill(self.random.choice(sorted(workers.values())), signal.SIGKILL)
                     done += 1
@@ -90,9 +74,9 @@ class ReplayTest(LaunchedTest):
     def test_without_replay_the_run_ends(self):
         process = subprocess.Popen(self.command(settings(self.output, max_steps=400), ["--workers", "2"]),
                                    stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        while not workers_of(process):
+        while not serving_workers(process):
             time.sleep(0.05)
-        os.kill(workers_of(process)[0], signal.SIGKILL)
+        os.kill(serving_workers(process)[0], signal.SIGKILL)
         _, err = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 137, err)
 
