@@ -53,6 +53,7 @@ std::vector<std::unique_ptr<PipelineState>> Coordinator::make_pipelines() {
                        .loss_scaling = settings.loss_scaling,
                        .report_failure = [this](const std::exception_ptr& error) { fail(error); },
                        .waits = RunReport::waits(options_.board, CoordinatorThread::kUpdates, state->number),
+                       .board = options_.board,
                        .trace = &trace_.updates(state->number),
                        .make_updater = options_.make_updater});
     pipelines.push_back(std::move(state));

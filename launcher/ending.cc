@@ -30,6 +30,7 @@ bool ended_for_preemption(const RunEnd& end) {
 int exit_code_of_status(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
 
 int exit_code_of_run(const RunEnd& end) {
+  if (end.hung) return static_cast<int>(ExitCode::kHang);
   if (end.failed_worker_status) {
     const int code = exit_code_of_status(*end.failed_worker_status);
     return code == 0 ? static_cast<int>(ExitCode::kUserError) : code;

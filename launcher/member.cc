@@ -126,6 +126,21 @@ void Member::kill_on_purpose() {
   process_.kill_group();
 }
 
+void Member::end_hung(const Hang& hang) {
+  if (!alive() || !hang_.empty()) return;
+  hang_ = hang.what;
+  if (hang.thread == 0) return process_.kill_group();
+  constexpr std::int64_t kAbortNs = 3 * kNsPerSecond;  // longer than the record of a backtrace may take
+  abort_deadline_ = Deadline::after_ns(kAbortNs);
+  process_.send_signal_to_thread(hang.thread, SIGABRT);
+}
+
+void Member::end_if_overdue() {
+  if (!alive() || !abort_deadline_.passed()) return;
+  abort_deadline_ = Deadline::never();
+  process_.kill_group();
+}
+
 bool Member::try_reap() {
   if (!alive() || !process_.try_reap()) return false;
   move_to(is(MemberState::kKilled) ? MemberState::kEndedOnPurpose : MemberState::kEnded);

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/hang_watch.h"
 #include "launcher/launch_plan.h"
 #include "launcher/lifecycles.h"
 #include "launcher/machine/child_process.h"
@@ -49,6 +50,13 @@ class Member {
   // Kills the process and its group. Its death then does not count as a failure. Kills what is left of the group if the
   // process itself has ended.
   void kill_on_purpose();
+  // Ends a process that hangs, as a failure: with SIGABRT to the thread that hangs, so that the process records where
+  // that is, and with SIGKILL if that does not end it. end_if_overdue() must be called from time to time until it is
+  // dead.
+  void end_hung(const Hang& hang);
+  void end_if_overdue();
+  // Why rp-launch has ended the process as a failure; "" if it has not.
+  [[nodiscard]] const std::string& hang() const { return hang_; }
   // Reaps the process if it has ended. Returns true if it is reaped now.
   [[nodiscard]] bool try_reap();
 
@@ -80,6 +88,8 @@ class Member {
   std::deque<Message> unsent_;
   Lifecycle<kMemberLifecycle> lifecycle_;
   bool is_watched_ = false;
+  std::string hang_;
+  Deadline abort_deadline_ = Deadline::never();
   ChildProcess process_;
 };
 

@@ -36,13 +36,13 @@ class ProgressWatch {
   [[nodiscard]] const Deadline& next_check() const { return next_check_; }
   void delay_by_ns(std::int64_t ns) { next_check_ = next_check_.later_by_ns(ns); }
 
+  // Returns what the processes do now.
+  [[nodiscard]] std::vector<ProcessSnapshot> snapshots() const;
   // Returns the names of the live processes that have used more processor time since the last call
   // than a process needs to end.
   [[nodiscard]] std::string still_running();
 
  private:
-  [[nodiscard]] std::vector<ProcessSnapshot> snapshots() const;
-
   RunContext& run_;
   const std::vector<std::unique_ptr<Member>>& members_;
   std::map<pid_t, std::uint64_t> ticks_;     // processor time of each process at the last call of still_running()

@@ -13,9 +13,11 @@ Replacements::Decision Replacements::decide(const Death& death, int num_left) {
   if (policy_ == WorkerFailurePolicy::kAbort) return Decision::kEndRun;
   int& failed_starts = failed_starts_[death.worker];
   failed_starts = death.has_served ? 0 : failed_starts + 1;
-  const bool is_own_end = WIFEXITED(death.status) && WEXITSTATUS(death.status) != static_cast<int>(ExitCode::kHang);
+  const bool is_own_end =
+      WIFEXITED(death.status) && WEXITSTATUS(death.status) != static_cast<int>(ExitCode::kHang) && !death.hung;
   if (is_own_end) return Decision::kEndRun;
-  const bool was_killed = WIFSIGNALED(death.status) && WTERMSIG(death.status) == SIGKILL && !death.out_of_memory;
+  const bool was_killed =
+      WIFSIGNALED(death.status) && WTERMSIG(death.status) == SIGKILL && !death.out_of_memory && !death.hung;
   if (death.slot >= 0 && !was_killed && ++deaths_[death.slot] >= kMaxDeathsPerTask) return Decision::kEndRun;
   if (policy_ == WorkerFailurePolicy::kReplay && restarts_left_ > 0) {
     --restarts_left_;

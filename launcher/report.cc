@@ -71,6 +71,7 @@ std::vector<std::string> untold_lines(const Failure& failure) {
 
 std::string how_it_ended(const Failure& failure) {
   const int status = failure.status;
+  if (!failure.hang.empty()) return failure.hang;
   if (WIFSIGNALED(status)) return "was killed by " + signal_text(WTERMSIG(status));
   if (WEXITSTATUS(status) == 0) return "ended before the end of the run";
   return cat("ended with exit code ", WEXITSTATUS(status));
@@ -96,6 +97,11 @@ std::string place_text(const Failure& failure) {
 
 std::string advice(const Failure& failure) {
   const int signal_number = WIFSIGNALED(failure.status) ? WTERMSIG(failure.status) : 0;
+  if (!failure.hang.empty()) {
+    return failure.fault ? "the frames show what it did when rp-launch ended it; for tasks that take longer than that, "
+                           "raise --wait-timeout"
+                         : "rp-launch has ended it; `gdb -p` shows what a process does, and rp-launch waits meanwhile";
+  }
   if (failure.out_of_memory) {
     return "probably the kernel's out-of-memory killer (memory.events: oom_kill rose): give the job more memory, or "
            "use fewer workers, a smaller batch or shorter sequences";
@@ -125,7 +131,7 @@ std::string signal_text(int signal_number) {
 std::string failure_text(const Failure& failure) {
   std::ostringstream out;
   out << "rp-launch: " << failure.process << " (pid " << failure.pid << ") " << how_it_ended(failure) << "\n";
-  if (failure.fault) {
+  if (failure.fault && failure.hang.empty()) {
     const char* label = "  what:   ";
     for (const std::string& line : untold_lines(failure)) {
       out << label << printable(line) << "\n";

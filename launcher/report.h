@@ -21,6 +21,7 @@ struct Failure {
   ProcessState state = ProcessState::kNotStarted;
   BoardTask task = {};
   std::string crash_notice = {};  // what the process recorded for the case that it crashes, or ""
+  std::string hang = {};          // why rp-launch has ended the process: "hangs: ..."; "" if it has not
   bool seen_late = false;         // rp-launch was stopped when it happened
   bool out_of_memory = false;     // killed while the kernel's out-of-memory killer was active in its control group
   std::string log_file = {};      // contains its stderr; "" if there is none

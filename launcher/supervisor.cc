@@ -45,6 +45,7 @@ int Supervisor::run() {
     has_been_stopped_ = false;
     if (all_dead() && !phase_.is(RunPhase::kDone)) move_to(RunPhase::kDone);
     if (deadline_.passed()) on_deadline();
+    if (hangs_.next_check().passed()) check_hangs();
     if (progress_.next_check().passed()) phase_.is(RunPhase::kRunning) ? progress_.check() : progress_.stop();
   }
   finish();
@@ -53,7 +54,7 @@ int Supervisor::run() {
 
 Deadline Supervisor::next_deadline() const {
   Deadline next = deadline_;
-  for (const Deadline& other : {progress_.next_check(), lost_.next_start()}) {
+  for (const Deadline& other : {progress_.next_check(), lost_.next_start(), hangs_.next_check()}) {
     if (other.left_ns() < next.left_ns()) next = other;
   }
   return next;
@@ -164,7 +165,9 @@ void Supervisor::read_signals() {
     } else if (signal->ssi_signo == SIGTSTP) {
       // Like the kernel, do not stop on a key of the terminal if no shell could continue the run.
       if (signal->ssi_code != SI_KERNEL || !is_orphaned_group()) pause();
-    } else if (signal->ssi_signo != SIGCHLD) {
+    } else if (signal->ssi_signo == SIGCHLD) {
+      hangs_.check_soon();  // a process may have been stopped
+    } else {
       forward(*signal);
     }
   }
@@ -221,7 +224,10 @@ void Supervisor::on_message(Member& member, Message message) {
   if (member.is_worker()) {
     if (message.kind != MessageKind::kAttached) return;
     member.set_attached();
-    if (message.status != 0) member.set_watched();
+    if (message.status != 0) {
+      member.set_watched();
+      hangs_.expect_slow_tasks();
+    }
     member.open_output();
     Message go;
     go.kind = MessageKind::kOutputOpen;
@@ -233,7 +239,9 @@ void Supervisor::on_message(Member& member, Message message) {
     case MessageKind::kStartWorkers: return start_workers(std::move(message));
     case MessageKind::kPreempted: end_.preempted = true; return;
     case MessageKind::kFinished: finished_ = true; return;
-    case MessageKind::kHang: return progress_.dump("a wait ran out", true);
+    case MessageKind::kWaitTimeout:
+      return hangs_.set_wait_timeout(message.status, run_.plan.on_worker_failure != WorkerFailurePolicy::kAbort);
+    case MessageKind::kAttachTimeout: return hangs_.set_attach_timeout(message.status);
     case MessageKind::kWorkerDropped: return lost_.on_dropped(message.worker);
     default: return;
   }
@@ -312,8 +320,7 @@ void Supervisor::on_worker_death(Member& worker) {
   if (go_on_without(worker)) return;
   note_failure(worker);
   end_.failed_worker_status = status;
-  if (WIFEXITED(status) && WEXITSTATUS(status) == static_cast<int>(ExitCode::kHang))
-    progress_.dump("a wait ran out", true);
+  end_.hung = !worker.hang().empty();
   failure_->said = worker.release_output();
   report_death(worker, MessageKind::kWorkerGone);
   kill_workers();
@@ -330,7 +337,8 @@ bool Supervisor::go_on_without(Member& worker) {
                                                         .status = status,
                                                         .slot = entry.task().slot,
                                                         .has_served = entry.num_advances() > 0,
-                                                        .out_of_memory = is_out_of_memory(status)},
+                                                        .out_of_memory = is_out_of_memory(status),
+                                                        .hung = !worker.hang().empty()},
                                                        num_alive);
   if (decision == Replacements::Decision::kEndRun) return false;
   Failure failure = failure_of(worker);
@@ -358,6 +366,20 @@ void Supervisor::start_replacements() {
   }
 }
 
+void Supervisor::check_hangs() {
+  for (const auto& member : members_) member->end_if_overdue();
+  std::string notes;
+  const std::optional<Hang> hang = hangs_.check(progress_.snapshots(), now_ns(), notes);
+  if (!phase_.is(RunPhase::kRunning) || finished_) return;
+  run_.err.add(notes);
+  if (!hang) return;
+  Member& member = *members_[hang->process];
+  const bool ends_run = !member.is_worker() || run_.plan.on_worker_failure == WorkerFailurePolicy::kAbort;
+  if (ends_run) progress_.dump("no progress", true);
+  member.end_hung(*hang);
+  if (!member.is_worker()) end_.hung = true;
+}
+
 bool Supervisor::is_out_of_memory(int status) const {
   return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && cgroup_.num_oom_kills().value_or(0) > oom_kills_before_;
 }
@@ -372,6 +394,7 @@ Failure Supervisor::failure_of(Member& member) const {
           .state = entry.state(),
           .task = entry.task(),
           .crash_notice = entry.crash_notice(),
+          .hang = member.hang(),
           .seen_late = has_been_stopped_,
           .out_of_memory = is_out_of_memory(status),
           .log_file = member.log_file()};

@@ -13,6 +13,7 @@
 
 #include "common/system/cgroup.h"
 #include "launcher/ending.h"
+#include "launcher/hang_watch.h"
 #include "launcher/lifecycles.h"
 #include "launcher/lost_workers.h"
 #include "launcher/member.h"
@@ -68,6 +69,8 @@ class Supervisor {
   void report_death(Member& worker, MessageKind kind);
   // Starts the replacements of lost workers that are due.
   void start_replacements();
+  // Looks for a process that hangs, and ends it: the rest follows from its death. Without the coordinator the run ends.
+  void check_hangs();
   [[nodiscard]] bool is_out_of_memory(int status) const;
   [[nodiscard]] Failure failure_of(Member& member) const;
   void note_failure(Member& member);
@@ -95,6 +98,7 @@ class Supervisor {
   Lifecycle<kRunLifecycle> phase_;
   Deadline deadline_ = Deadline::never();  // of the phase
   ProgressWatch progress_{run_, members_};
+  HangWatch hangs_;
   bool has_been_stopped_ = false;  // rp-launch was stopped, since the loop last waited
   bool is_patience_told_ = false;
   bool is_failure_told_ = false;

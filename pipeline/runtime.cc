@@ -94,7 +94,7 @@ void Runtime::create_store(const std::function<void(const LoadProgress&)>& tell)
   settings.fingerprint = fingerprint_of_all();
   settings.build_id = build_id();
   settings.arena_limit_bytes = available_memory();
-  settings.wait_timeout_ns = *settings_.wait_timeout_seconds * kNsPerSecond;
+  settings.wait_timeout_ns = settings_.wait_timeout_seconds.value_or(kDefaultWaitTimeoutSeconds) * kNsPerSecond;
   settings.weights_yield = settings_.yield_to_activations == "all" || settings_.yield_to_activations == "weights";
   settings.gradients_yield = settings_.yield_to_activations == "all" || settings_.yield_to_activations == "gradients";
   settings.check_consistency = *settings_.check_consistency;

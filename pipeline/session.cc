@@ -107,6 +107,8 @@ Session::Impl::Impl(int argc, char** argv, const SessionOptions& options)
   role_.check_device(*settings_.device);
   auto backend = make_backend(settings_, role_.gpu, role_.num_workers);
   if (role_.role != Role::kCoordinator) backend->load();
+  wait_timeout_seconds_ = settings_.wait_timeout_seconds.value_or(0);
+  if (role_.role != Role::kAlone) settings_.wait_timeout_seconds = kMaxWaitTimeoutSeconds;  // rp-launch detects hangs
   runtime_ = std::make_shared<Runtime>(settings_, std::move(backend), role_.num_workers);
   if (is_coordinator()) {
     if (settings_.gpu_profile) (void)rp::gpu_profile(*settings_.gpu_profile);  // reports a wrong one now
@@ -184,7 +186,6 @@ bool Session::Impl::send(MessageKind kind, int worker) {
 
 void Session::Impl::report_hang() {
   if (hang_reported_.exchange(true)) return;
-  if (role_.role == Role::kCoordinator) return (void)send(MessageKind::kHang);
   std::vector<ProcessSnapshot> processes;
   for (int i = 0; i < board_->num_entries(); ++i) {
     processes.push_back(snapshot_of(i == 0 ? "coordinator" : "worker 0", i, getpid(), std::nullopt, board_->entry(i)));
@@ -265,6 +266,8 @@ void Session::Impl::start_workers() {
                                            "); raise the limit on open files (ulimit -n)"));
   }
   if (trace_) trace_->append_to(message);
+  tell_limit(MessageKind::kWaitTimeout, wait_timeout_seconds_);
+  tell_limit(MessageKind::kAttachTimeout, *settings_.attach_timeout_seconds);
   if (!role_.channel->send(message)) throw Error(ExitCode::kLauncherFailed, "rp-launch does not take the host store");
   watch_.emplace(*role_.channel, runtime_->store(), [this](int worker) {
     runtime_->coordinator().lose_worker(worker);
@@ -272,8 +275,14 @@ void Session::Impl::start_workers() {
     while (!send(MessageKind::kWorkerDropped, worker) && !role_.channel->peer_gone())
       sleep_until_ns(now_ns() + kNsPerMs);
   });
-  watch_->wait_until_serving(*settings_.attach_timeout_seconds, user_waits(), [this] { report_hang(); });
+  watch_->wait_until_serving(user_waits());
   watch_->start([this](const std::exception_ptr& error) { runtime_->coordinator().fail(error); });
+}
+
+// If the message does not arrive, rp-launch keeps the default.
+void Session::Impl::tell_limit(MessageKind kind, int seconds) {
+  MutexLock lock(send_mutex_);
+  (void)role_.channel->send({.kind = kind, .status = seconds, .blob = {}, .descriptors = {}});
 }
 
 void Session::Impl::preempted() {

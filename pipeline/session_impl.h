@@ -49,16 +49,17 @@ class Session::Impl {
   void end();
   void start_workers();
   bool send(MessageKind kind, int worker = -1);
+  void tell_limit(MessageKind kind, int seconds);
   void open_trace(const char* program);
   [[nodiscard]] TraceJournal* journal() { return trace_ ? &trace_->journal() : nullptr; }
-  // Requests a dump of all processes, which rp-launch prints, or this process if it is alone. Does
-  // so only once in a run.
+  // If this process is alone, prints what its threads do; otherwise rp-launch finds hangs. Does so only once.
   void report_hang();
   [[nodiscard]] FaultBoardEntry board_entry();
   [[nodiscard]] WaitRecord user_waits() { return board_entry().waits(CoordinatorThread::kUser); }
 
   ProcessRole role_;
-  RuntimeSettings settings_;  // the settings that hold for this run
+  RuntimeSettings settings_;      // the settings that hold for this run
+  int wait_timeout_seconds_ = 0;  // as the user has set it; 0: not set
   std::shared_ptr<Runtime> runtime_;
   FaultBoard* board_ = nullptr;          // that of rp-launch; if alone, that of this process, for report_hang()
   std::optional<FaultBoard> own_board_;  // used if alone

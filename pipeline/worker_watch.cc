@@ -16,9 +16,7 @@ WorkerGone WorkerWatch::gone(int worker, const std::string& how) {
   return {ExitCode::kUserError, cat("worker ", worker, " ended ", how)};
 }
 
-void WorkerWatch::wait_until_serving(std::int64_t timeout_seconds, WaitRecord waits,
-                                     const std::function<void()>& on_hang) {
-  Patience patience(timeout_seconds * kNsPerSecond);
+void WorkerWatch::wait_until_serving(WaitRecord waits) {
   for (int worker = 0; worker < store_.num_workers(); ++worker) {
     while (store_.worker_words(worker).acknowledged.observe() == 0 && !workers_[worker].is(WorkerState::kLeft)) {
       waits.publish_once({.kind = WaitKind::kWorkerStart, .numbers = {worker}});
@@ -28,12 +26,6 @@ void WorkerWatch::wait_until_serving(std::int64_t timeout_seconds, WaitRecord wa
       }
       if (stop_signal() != 0) throw Interrupted(stop_signal());
       if (channel_.peer_gone()) throw Error(ExitCode::kLauncherFailed, "rp-launch is gone");
-      if (patience.left_ns() <= 0) {
-        on_hang();
-        throw Error(ExitCode::kHang, cat("worker ", worker, " did not start within ", timeout_seconds,
-                                         " s (--attach-timeout); what it does is above; a longer time is for programs "
-                                         "that do much before start()"));
-      }
     }
     waits.publish_none();
     if (workers_[worker].is(WorkerState::kStarting)) workers_[worker].move_to(WorkerState::kServing, worker);

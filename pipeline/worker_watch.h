@@ -35,9 +35,9 @@ class WorkerWatch {
   WorkerWatch(Channel& channel, Store& store, std::function<void(int)> lose)
       : channel_(channel), store_(store), lose_(std::move(lose)), workers_(store.num_workers()) {}
 
-  // Blocks until every worker serves that will. `waits` shows the wait. Throws WorkerGone, Interrupted, or rp::Error:
-  // kHang, after calling `on_hang`, if a worker has not started in time; kLauncherFailed.
-  void wait_until_serving(std::int64_t timeout_seconds, WaitRecord waits, const std::function<void()>& on_hang);
+  // Blocks until every worker serves that will; rp-launch ends one that does not start in time. `waits` shows the wait.
+  // Throws WorkerGone, Interrupted, or rp::Error (kLauncherFailed).
+  void wait_until_serving(WaitRecord waits);
 
   // Starts the thread that calls `fail` when a worker ends unexpectedly and the run ends. REQUIRES: all workers serve.
   void start(std::function<void(std::exception_ptr)> fail);

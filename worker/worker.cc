@@ -33,6 +33,7 @@ void Worker::serve() {
   while (true) {
     const EpochState state = epoch.observe();
     acknowledged.publish(state.epoch.value() + 1);
+    observers_.runner_idle();
     if (state.epoch == kEndEpoch) return;
     // SYNC: the acquire of the epoch pairs with its release when it begins; `takes_part` is not written until it ends.
     const bool takes_part = state.has_begun && store_.worker_words(number_).takes_part == state.epoch.value() + 1;

@@ -46,6 +46,7 @@
 #include "coordinator/updates/step_request.h"
 #include "coordinator/updates/update_trace.h"
 #include "coordinator/updates/weight_stamps.h"
+#include "hoststore/records/fault_board.h"
 #include "hoststore/records/wait_record.h"
 #include "hoststore/store.h"
 #include "roundpipe/optimizer.h"
@@ -59,9 +60,10 @@ struct UpdatesOptions {
   // Called with the exception that the function of a step throws, or with a violation of
   // consistency; the run cannot continue then.
   std::function<void(std::exception_ptr)> report_failure{};
-  WaitRecord waits{};                // of the updates thread
-  UpdateTrace* trace = nullptr;      // records what the updates thread does; may be nullptr
-  GroupUpdaterMaker make_updater{};  // empty: updates the groups in host memory
+  WaitRecord waits{};                      // of the updates thread
+  std::optional<FaultBoardEntry> board{};  // counts each group that is done as an advance
+  UpdateTrace* trace = nullptr;            // records what the updates thread does; may be nullptr
+  GroupUpdaterMaker make_updater{};        // empty: updates the groups in host memory
 };
 
 class Updates {
@@ -117,6 +119,7 @@ class Updates {
   void beat() const {
     SequenceWord& heartbeat = store_.update_heartbeat(pipeline_);
     heartbeat.publish_quietly(heartbeat.observe() + 1);
+    if (options_.board) FaultBoardEntry(*options_.board).publish_advance();
   }
   void trace_end(TraceKind kind, Version version, GroupId group, std::int64_t since) const {
     if (options_.trace != nullptr) options_.trace->group(kind, version, group, since);

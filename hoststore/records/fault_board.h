@@ -152,7 +152,7 @@ class FaultBoardEntry {
   // other access depends on their order.
   void publish_start(pid_t pid);
   void publish_state(ProcessState state);
-  // Counts an advance that no task shows: a piece of a saved state was written.
+  // Counts an advance that no task shows: weights were updated, or a piece of a saved state was written.
   void publish_advance();
   void publish_task(const BoardTask& task);
   // Reports that a layer begins, which is an advance. The position alone would not show it: a layer has the same
@@ -190,7 +190,8 @@ class FaultBoardEntry {
   // For readers.
   [[nodiscard]] pid_t pid() const;
   [[nodiscard]] ProcessState state() const;
-  // Returns how many layers were begun, and how many pieces of saved states were written.
+  // Returns how many layers were begun, how often weights of a group were updated, and how many pieces of saved states
+  // were written.
   [[nodiscard]] std::uint64_t num_advances() const;
   // While the process runs, the fields may belong to two successive tasks. They are exact once it
   // is dead.

@@ -173,6 +173,10 @@ void ChildProcess::send_signal(int signal_number) {
   if (!status_) kill(pid_, signal_number);
 }
 
+void ChildProcess::send_signal_to_thread(pid_t thread, int signal_number) {
+  if (!status_) syscall(SYS_tgkill, pid_, thread, signal_number);
+}
+
 void ChildProcess::send_signal_to_group(int signal_number) {
   if (!status_) kill(own_group_ ? -pid_ : pid_, signal_number);
 }

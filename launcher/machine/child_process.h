@@ -52,8 +52,9 @@ class ChildProcess {
 
   // Reaps the process if it has ended. Returns true if it is reaped now or was before.
   bool try_reap();
-  // Sends a signal to the process. Does nothing once it is reaped.
+  // Sends a signal to the process, or to one of its threads. Does nothing once it is reaped.
   void send_signal(int signal_number);
+  void send_signal_to_thread(pid_t thread, int signal_number);
   // Sends a signal to the process or, if it leads a group, to the whole group. Does nothing once
   // the process is reaped.
   void send_signal_to_group(int signal_number);

@@ -41,9 +41,9 @@ enum class MessageKind : std::uint32_t {
   // coordinator -> launcher: the coordinator is about to end normally, so the end of a worker is no
   // longer a failure.
   kFinished = 7,
-  // coordinator -> launcher: a wait timed out and the coordinator will fail. Print what all
-  // processes do.
-  kHang = 8,
+  // coordinator -> launcher, before kStartWorkers: after how many seconds without progress a process hangs; `status`
+  // 0: rp-launch decides (hang_watch.h).
+  kWaitTimeout = 8,
   // launcher -> coordinator: `worker` is dead, and the run goes on; `status` is in the format of
   // waitpid(). The answer is kWorkerDropped, after which another process will take its place.
   kWorkerLost = 9,
@@ -51,6 +51,8 @@ enum class MessageKind : std::uint32_t {
   kWorkerDropped = 10,
   // launcher -> coordinator: the same as kWorkerLost, but no process will take its place.
   kWorkerLeft = 11,
+  // coordinator -> launcher, before kStartWorkers: how many seconds a worker may take to start, in `status`.
+  kAttachTimeout = 12,
 };
 
 inline constexpr std::size_t kMaxBlobBytes = 4096;

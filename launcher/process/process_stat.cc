@@ -1,13 +1,31 @@
 #include "launcher/process/process_stat.h"
 
+#include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <sstream>
 #include <string>
+#include <string_view>
+#include <system_error>
+#include <vector>
 
 #include "common/text.h"
 
 namespace rp {
+
+namespace {
+
+std::vector<std::filesystem::path> threads_of(pid_t pid) {
+  std::vector<std::filesystem::path> threads;
+  std::error_code error;  // a process that has ended has no threads
+  std::filesystem::directory_iterator entry(cat("/proc/", pid, "/task"), error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error))
+    threads.push_back(entry->path());
+  return threads;
+}
+
+}  // namespace
 
 // Parses the text after the last ')', because a program's name may contain brackets and spaces.
 ProcessStat process_stat(pid_t pid) {
@@ -24,6 +42,33 @@ ProcessStat process_stat(pid_t pid) {
   fields >> user >> system;
   stat.cpu_ticks = user + system;
   return stat;
+}
+
+pid_t tracer_of(pid_t pid) {
+  constexpr std::string_view kField = "TracerPid:";
+  std::ifstream file(cat("/proc/", pid, "/status"));
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with(kField)) return std::stoi(line.substr(kField.size()));
+  }
+  return 0;
+}
+
+std::int64_t run_delay_ns(pid_t pid) {
+  std::int64_t longest_ns = 0;
+  for (const std::filesystem::path& thread : threads_of(pid)) {
+    std::ifstream file(thread / "schedstat");
+    std::int64_t run_ns = 0, delay_ns = 0;
+    if (file >> run_ns >> delay_ns) longest_ns = std::max(longest_ns, delay_ns);
+  }
+  return longest_ns;
+}
+
+pid_t thread_named(pid_t pid, const std::string& name) {
+  for (const std::filesystem::path& thread : threads_of(pid)) {
+    std::string found;
+    if (std::getline(std::ifstream(thread / "comm"), found) && found == name) return std::stoi(thread.filename());
+  }
+  return pid;
 }
 
 }  // namespace rp

@@ -1,10 +1,11 @@
 // launcher/process/process_stat.h
-// Reads the state and the processor time of a process from /proc/PID/stat.
+// Reads what the kernel tells of a process in /proc/PID. All functions answer for a process that has ended, too.
 #pragma once
 
 #include <sys/types.h>
 
 #include <cstdint>
+#include <string>
 
 namespace rp {
 
@@ -14,5 +15,15 @@ struct ProcessStat {
 };
 
 [[nodiscard]] ProcessStat process_stat(pid_t pid);
+
+// Returns the process that traces this one, such as a debugger; 0: none.
+[[nodiscard]] pid_t tracer_of(pid_t pid);
+
+// Returns how long the thread that waited most for a processor has waited for it so far, although it could have run, in
+// ns; 0 if the kernel does not tell.
+[[nodiscard]] std::int64_t run_delay_ns(pid_t pid);
+
+// Returns the id of the thread with this name, or `pid`, the main thread, if there is none.
+[[nodiscard]] pid_t thread_named(pid_t pid, const std::string& name);
 
 }  // namespace rp

@@ -39,23 +39,8 @@ bool was_killed(const ProcessSnapshot& process) {
 
 bool is_stopped(const ProcessSnapshot& process) { return process.kernel_state == 'T' || process.kernel_state == 't'; }
 
-const Wait* wait_of(const ProcessSnapshot& process, const std::string& thread) {
-  const auto found = std::find_if(process.waits.begin(), process.waits.end(),
-                                  [&thread](const auto& entry) { return entry.first == thread; });
-  return found == process.waits.end() ? nullptr : &found->second;
-}
-
 bool computes(const ProcessSnapshot& process) {
   return process.is_worker && process.task.slot >= 0 && wait_of(process, "compute") == nullptr;
-}
-
-// True if the worker's slot waits for something that only updates can provide. A slot whose
-// predecessors are all committed can wait for nothing else.
-bool waits_for_updates(const ProcessSnapshot& worker, std::int64_t slot) {
-  return std::any_of(worker.waits.begin(), worker.waits.end(), [slot](const auto& entry) {
-    const Wait& wait = entry.second;
-    return wait.slot == slot && (wait.kind == WaitKind::kWeights || wait.kind == WaitKind::kGradientReleased);
-  });
 }
 
 std::string duration_text(std::int64_t ns) {
@@ -163,6 +148,19 @@ std::string advice(const std::vector<ProcessSnapshot>& processes, std::int64_t n
 
 }  // namespace
 
+const Wait* wait_of(const ProcessSnapshot& process, const std::string& thread) {
+  const auto found = std::find_if(process.waits.begin(), process.waits.end(),
+                                  [&thread](const auto& entry) { return entry.first == thread; });
+  return found == process.waits.end() ? nullptr : &found->second;
+}
+
+bool waits_for_updates(const ProcessSnapshot& worker, std::int64_t slot) {
+  return std::any_of(worker.waits.begin(), worker.waits.end(), [slot](const auto& entry) {
+    const Wait& wait = entry.second;
+    return wait.slot == slot && (wait.kind == WaitKind::kWeights || wait.kind == WaitKind::kGradientReleased);
+  });
+}
+
 ProcessSnapshot snapshot_of(const std::string& name, int board_index, pid_t pid, std::optional<int> status,
                             FaultBoardEntry entry) {
   ProcessSnapshot snapshot{.name = name, .is_worker = board_index > 0, .pid = pid, .status = status};
@@ -181,7 +179,8 @@ ProcessSnapshot snapshot_of(const std::string& name, int board_index, pid_t pid,
 bool has_progressed(const std::vector<ProcessSnapshot>& before, const std::vector<ProcessSnapshot>& now) {
   if (before.size() != now.size()) return true;
   for (std::size_t i = 0; i < now.size(); ++i) {
-    if (before[i].num_advances != now[i].num_advances || before[i].progress.committed != now[i].progress.committed)
+    if (before[i].pid != now[i].pid || before[i].num_advances != now[i].num_advances ||
+        before[i].progress.committed != now[i].progress.committed)
       return true;
   }
   return false;

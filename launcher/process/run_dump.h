@@ -30,14 +30,24 @@ struct ProcessSnapshot {
   BoardTask task = {};
   BoardProgress progress = {};
   std::vector<std::pair<std::string, Wait>> waits = {};  // of each thread that waits, with the thread's name: "inputs"
+
+  // True for a process that a signal has stopped, as SIGSTOP does; not for one that a debugger has stopped.
+  [[nodiscard]] bool is_stopped_by_signal() const { return !status && kernel_state == 'T'; }
 };
+
+// Returns what a thread of the process waits for, or nullptr if it does not wait.
+[[nodiscard]] const Wait* wait_of(const ProcessSnapshot& process, const std::string& thread);
+
+// True if the worker's slot waits for something that only updates can provide. A slot whose
+// predecessors are all committed can wait for nothing else.
+[[nodiscard]] bool waits_for_updates(const ProcessSnapshot& worker, std::int64_t slot);
 
 // Takes a snapshot of a process. `status` is set if the process has ended.
 [[nodiscard]] ProcessSnapshot snapshot_of(const std::string& name, int board_index, pid_t pid,
                                           std::optional<int> status, FaultBoardEntry entry);
 
-// Returns true if, between the two snapshots, a slot was committed, a layer was begun, or a piece
-// of a checkpoint was written.
+// Returns true if, between the two snapshots, a slot was committed, a layer was begun, weights were updated, or a piece
+// of a checkpoint was written; or if a process was replaced.
 [[nodiscard]] bool has_progressed(const std::vector<ProcessSnapshot>& before, const std::vector<ProcessSnapshot>& now);
 
 // Returns lines that each end in a newline. `who` and `why` begin the first line: "rp-launch",

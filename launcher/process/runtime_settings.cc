@@ -22,7 +22,6 @@ std::string joined(const std::vector<std::string>& words) {
 }
 
 constexpr int kMaxThreadsPerWorker = 1024;
-constexpr int kMaxWaitTimeoutSeconds = 1'000'000;
 
 std::string parse_memory(const std::string& name, const std::string& value) {
   if (bytes_of(value)) return value;
@@ -213,12 +212,13 @@ const std::vector<RuntimeSetting>& runtime_settings() {
        .argument = "SECONDS",
        .variable = "RP_WAIT_TIMEOUT",
        .field_name = "wait_timeout_seconds",
-       .default_value = "600",
+       .default_text = "600; less where workers are replaced",
        .concerns = "all processes",
-       .help =
-           "Fail when no worker began a layer and no weights were updated for so long; longer than the longest layer",
-       .details = "A wait fails when no worker began a layer and no weights were updated for so long, 1 to 1000000; "
-                  "longer than the longest layer of a microbatch",
+       .help = "A process hangs when no worker began a layer and no weights were updated for so long; longer than the "
+               "longest "
+               "layer",
+       .details = "A process hangs when no worker began a layer and no weights were updated for so long, 1 to 1000000; "
+                  "longer than the longest layer of a microbatch: see [Hangs](#hangs)",
        .kind = NumberSetting{&S::wait_timeout_seconds, 1, kMaxWaitTimeoutSeconds}},
       {.option = "attach-timeout",
        .argument = "SECONDS",

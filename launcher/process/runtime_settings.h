@@ -17,6 +17,9 @@ namespace rp {
 
 // The settings that were given. A field without a value was not given. Adds fields for settings that only measurements
 // use.
+inline constexpr int kMaxWaitTimeoutSeconds = 1'000'000;
+inline constexpr int kDefaultWaitTimeoutSeconds = 600;
+
 struct RuntimeSettings : SessionOptions {
   // RP_YIELD_TO_ACTIVATIONS: which bulk copies let inputs and outputs pass on a worker's link: "all" (the default),
   // "weights", "gradients", "none".

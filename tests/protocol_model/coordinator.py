@@ -244,7 +244,7 @@ class Coordinator(Updates):
             self.raise_epoch()
         if worker in self.members:
             self.members.remove(worker)
-        self.launcher.requests.append(('replace', worker))
+        self.launcher.requests.append(worker)
         return f'worker {worker} is gone, epoch {self.store.epoch} wanted'
 
     def signal_for(self, worker):
@@ -305,13 +305,11 @@ class Coordinator(Updates):
                 return f'worker {worker} joins, epoch {self.store.epoch} wanted'
         return ''
 
-    def find_hanging(self):
-        """Nothing has happened for long. Returns the worker to kill: one that did not stop for the new epoch, or the one
-        with the next slot to commit, which waits only for slots that are committed."""
+    def awaited_worker(self):
+        """What the commit thread waits for, as it says on the fault board: a worker that did not stop for the new epoch, or the
+        one with the next slot to commit, which waits only for slots that are committed."""
         if self.state == CHANGING:
             late = [worker for worker in sorted(self.waiting_for) if self.store.acknowledged[worker] != self.store.epoch]
             return late[0] if late else None
         number = self.store.commit_point + self.mistake('hang_blames_the_next')
-        if number >= self.next_dispatch:
-            return None
-        return self.slots[number].worker
+        return self.slots[number].worker if number < self.next_dispatch else None

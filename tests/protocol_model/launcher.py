@@ -1,4 +1,4 @@
-"""rp-launch: reports the ends of workers to the coordinator, starts replacements, kills on request."""
+"""rp-launch: reports the ends of workers to the coordinator, starts replacements, kills what hangs."""
 from process import Process
 from store import Violation
 from worker import Worker
@@ -13,7 +13,7 @@ class Launcher(Process):
         super().__init__(store, rng, counts)
         self.channel = []  # ('gone' or 'left', worker)
         self.pending = []  # messages that did not fit
-        self.requests = []  # from the coordinator: ('replace' or 'kill', worker)
+        self.requests = []  # from the coordinator: workers whose epoch has ended, which may be replaced
         self.workers = []  # the present process of each worker
         self.starts = [0 for _ in range(self.config.workers)]
         self.num_starts = 0
@@ -53,10 +53,7 @@ class Launcher(Process):
     def serve(self):
         if not self.requests:
             return ''
-        kind, number = self.requests.pop(0)
-        if kind == 'kill':
-            self.workers[number].die(self.rng)
-            return f'kills worker {number}'
+        number = self.requests.pop(0)
         if self.mistake('replaced_unasked') and self.workers[number].alive:
             return f'worker {number} is replaced already'
         if self.starts[number] >= self.config.max_restarts and not self.mistake('restarts_not_counted'):
@@ -96,7 +93,11 @@ class Launcher(Process):
         """No worker is left, and none will come."""
         return len(self.left) == self.config.workers and not self.may_add() and not any(w.alive for w in self.workers)
 
-    def find_slow_start(self):
-        """Returns a worker that did not get ready in time, or None."""
+    def find_hanging(self, coordinator):
+        """Nothing has happened for long. Returns the worker that all others wait for, or one that did not get ready in time;
+        or None."""
+        awaited = coordinator.awaited_worker()
+        if awaited is not None:
+            return awaited
         starting = [w.number for w in self.workers if w.alive and w.epoch == 0]
         return starting[0] if starting else None

@@ -111,17 +111,15 @@ class Run:
         self.kill_hanging()
 
     def kill_hanging(self):
-        number = self.coordinator.find_hanging()
-        if number is None:
-            number = self.launcher.find_slow_start()
+        number = self.launcher.find_hanging(self.coordinator)
         if number is None:
             raise Violation('deadlock')
         worker = self.launcher.workers[number]
         if not (worker.stopped or self.waits_for_the_dead(worker)):
             raise Violation('deadlock' if worker.alive and self.is_stuck(worker) else 'innocent killed')
         self.counts['hanging processes killed'] += 1
-        self.launcher.requests.append(('kill', number))
-        self.note('coordinator', f'worker {number} hangs')
+        worker.die(self.rng)
+        self.note('launcher', f'kills worker {number}, which hangs')
 
     def is_stuck(self, worker):
         """Nothing hangs by itself: a rule makes this worker wait for ever."""

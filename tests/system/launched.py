@@ -1,9 +1,11 @@
 """Shared by the tests of whole programs: runs of train under rp-launch, each with a deadline, and checks for what they
 must not leave behind."""
 
+import ctypes
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import tempfile
 import unittest
@@ -126,6 +128,19 @@ def serving_workers(process: subprocess.Popen) -> dict[int, int]:
         if ":worker" in name and "rp-compute" in threads:
             found[int(name.split(":worker")[1])] = int(pid)
     return found
+
+
+def hang(pid: int) -> None:
+    """Makes the compute thread of a worker spin for ever. The run must have been started with the environment of
+    may_hang()."""
+    SYS_TGKILL = 234
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        if (task / "comm").read_text().strip() == "rp-compute":
+            ctypes.CDLL(None).syscall(SYS_TGKILL, pid, int(task.name), signal.SIGUSR2)
+
+
+def may_hang() -> dict[str, str]:
+    return os.environ | {"LD_PRELOAD": os.environ["RP_SPIN_LIBRARY"]}
 
 
 def metrics(output: Path) -> list[dict]:

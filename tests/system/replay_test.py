@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Workers of real runs are killed at random times. The runs end with the bits of a run that was left alone, no step is lost,
-and nothing is left behind (docs/design/replay.md). RP_KILLS: kills in each run; RP_SEED: where the random times begin."""
+"""Workers of real runs are killed, stopped or made to hang at random times. The runs end with the bits of a run that was left
+alone, no step is lost, and nothing is left behind (docs/design/replay.md). RP_KILLS: kills in each run; RP_SEED: where the
+random times begin."""
 
 import os
 import random
@@ -10,11 +11,19 @@ import subprocess
 import time
 import unittest
 
-from launched import LaunchedTest, bits, metrics, serving_workers, settings
+from launched import LaunchedTest, bits, hang, may_hang, metrics, serving_workers, settings
 
 KILLS = int(os.environ.get("RP_KILLS", "3"))
 SEED = int(os.environ.get("RP_SEED", "20"))
 STEPS = 20 + 12 * KILLS
+
+
+def kill(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+
+
+def stop(pid: int) -> None:
+    os.kill(pid, signal.SIGSTOP)
 
 
 class ReplayTest(LaunchedTest):
@@ -22,33 +31,37 @@ class ReplayTest(LaunchedTest):
         super().setUp()
         self.random = random.Random(SEED)
 
-    def killed_run(self, launch: list[str], kills: int, **changes) -> str:
-        """Runs train, kills workers at random times, and returns what rp-launch printed."""
-        output = self.directory / "killed"
+    def harmed_run(self, launch: list[str], harms: list, **changes) -> str:
+        """Runs train, does harm to random workers at random times, and returns what rp-launch printed. A harm is a function
+        of the worker's pid; the next one waits until the worker is gone."""
+        output = self.directory / "harmed"
         log = self.directory / "log"
         with log.open("w") as file:
-            process = subprocess.Popen(self.command(settings(output, max_steps=STEPS, **changes), launch), stdout=file, stderr=file)
+            process = subprocess.Popen(self.command(settings(output, max_steps=STEPS, **changes), launch), stdout=file, stderr=file, env=may_hang())
             done = 0
-            while process.poll() is None and done < kills:
+            while process.poll() is None and done < len(harms):
                 time.sleep(self.random.uniform(0.05, 0.25))
                 begun = (output / "metrics.jsonl").exists() and (output / "metrics.jsonl").stat().st_size > 0
                 workers = serving_workers(process) if begun else {}
                 if workers:
-                    os.kill(self.random.choice(sorted(workers.values())), signal.SIGKILL)
+                    pid = self.random.choice(sorted(workers.values()))
+                    harms[done](pid)
                     done += 1
+                    while process.poll() is None and pid in serving_workers(process).values():
+                        time.sleep(0.02)
             code = process.wait(timeout=60)
         text = log.read_text()
         self.assertEqual(code, 0, f"seed {SEED}\n{text[-3000:]}")
-        self.assertEqual(done, kills, "the run was too short")
+        self.assertEqual(done, len(harms), "the run was too short")
         self.assert_nothing_left()
         steps = [line["step"] for line in metrics(output)]
         self.assertEqual(steps, list(range(1, STEPS + 1)), "each step once")
         return text
 
-    def check(self, launch: list[str], kills: int = KILLS, file: str = "model.safetensors", **changes) -> str:
+    def check(self, launch: list[str], harms: list = [kill] * KILLS, file: str = "model.safetensors", **changes) -> str:
         self.run_train(settings(self.directory / "alone", max_steps=STEPS, **changes), ("--workers", "1"))
-        text = self.killed_run(launch, kills, **changes)
-        self.assertEqual(bits(self.directory / "killed", file), bits(self.directory / "alone", file), f"seed {SEED}")
+        text = self.harmed_run(launch, harms, **changes)
+        self.assertEqual(bits(self.directory / "harmed", file), bits(self.directory / "alone", file), f"seed {SEED}")
         return text
 
     def test_synchronous_steps(self):
@@ -67,9 +80,19 @@ class ReplayTest(LaunchedTest):
                    lora_rank=4, lora_dropout=0.1)
 
     def test_fewer_and_fewer_workers(self):
-        text = self.check(["--workers", "4", "--on-worker-failure", "shrink"], kills=3)
+        text = self.check(["--workers", "4", "--on-worker-failure", "shrink"], harms=[kill] * 3)
         for left in (3, 2, 1):
             self.assertIn(f"the run goes on with {left} workers", text)
+
+    def test_stopped_workers(self):
+        text = self.check(["--workers", "3", "--on-worker-failure", "replay", "--wait-timeout", "1"], harms=[stop, stop])
+        self.assertEqual(len(re.findall(r"rp-launch: worker \d \(pid \d+\) is stopped by a signal; `kill -CONT", text)), 2, text)
+        self.assertEqual(len(re.findall(r"rp-launch: worker \d \(pid \d+\) was stopped by a signal for 1\.\d s", text)), 2, text)
+
+    def test_workers_that_hang(self):
+        text = self.check(["--workers", "3", "--on-worker-failure", "replay", "--wait-timeout", "1"], harms=[hang, hang])
+        self.assertEqual(len(re.findall(r"rp-launch: worker \d \(pid \d+\) hangs: for 1\.\d s nothing", text)), 2, text)
+        self.assertEqual(len(re.findall(r"(?m)^ +#0 libspin_on_signal", text)), 2, "where it hangs: " + text)
 
     def test_without_replay_the_run_ends(self):
         process = subprocess.Popen(self.command(settings(self.output, max_steps=400), ["--workers", "2"]),

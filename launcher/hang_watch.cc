@@ -1,0 +1,154 @@
+#include "launcher/hang_watch.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/text.h"
+
+namespace rp {
+
+namespace {
+
+std::string seconds_text(std::int64_t ns) {
+  return cat(ns / kNsPerSecond, ".", ns % kNsPerSecond / (kNsPerSecond / 10), " s");
+}
+
+}  // namespace
+
+void HangWatch::set_wait_timeout(int seconds, bool may_adapt) {
+  wait_ns_ = (seconds == 0 ? kDefaultWaitTimeoutSeconds : seconds) * kNsPerSecond;
+  adapts_ = may_adapt && seconds == 0;
+  may_replace_ = may_adapt;
+}
+
+std::optional<Hang> HangWatch::check(const std::vector<ProcessSnapshot>& processes, std::int64_t now_ns,
+                                     std::string& notes) {
+  // After a pause of rp-launch, its processes may have paused as well.
+  const std::int64_t slice_ns = checked_ns_ == 0 ? 0 : std::min(now_ns - checked_ns_, 2 * kIntervalNs);
+  checked_ns_ = now_ns;
+  next_check_ = Deadline::after_ns(kIntervalNs);
+  processes_.resize(processes.size());
+  for (std::size_t i = 0; i < processes.size(); ++i) {
+    if (processes_[i].pid != processes[i].pid) processes_[i] = {.pid = processes[i].pid};
+  }
+  std::optional<Hang> hang = check_stopped(processes, slice_ns, notes);
+  if (!hang) hang = check_starting(processes, slice_ns);
+  if (!hang) hang = check_progress(processes, slice_ns);
+  if (hang) processes_[hang->process] = {.pid = processes[hang->process].pid, .is_stop_told = true};
+  return hang;
+}
+
+std::optional<Hang> HangWatch::check_stopped(const std::vector<ProcessSnapshot>& processes, std::int64_t slice_ns,
+                                             std::string& notes) {
+  for (std::size_t i = 0; i < processes.size(); ++i) {
+    const ProcessSnapshot& snapshot = processes[i];
+    Process& process = processes_[i];
+    if (!snapshot.is_stopped_by_signal()) {
+      process.stopped_ns.reset();
+      process.is_stop_told = false;
+      continue;
+    }
+    process.stopped_ns = process.stopped_ns ? *process.stopped_ns + slice_ns : 0;
+    if (!process.is_stop_told) next_check_ = Deadline::after_ns(kStoppedNoteNs);
+    if (*process.stopped_ns < kStoppedNoteNs) continue;
+    const std::int64_t limit_ns = std::min(kStoppedNs, wait_ns_);
+    const bool is_replaced = snapshot.is_worker && may_replace_;
+    if (!std::exchange(process.is_stop_told, true)) {
+      notes += cat("rp-launch: ", snapshot.name, " (pid ", snapshot.pid, ") is stopped by a signal; `kill -CONT ",
+                   snapshot.pid, "` lets it go on",
+                   is_replaced ? cat("; after ", seconds_text(limit_ns), " the run goes on without it") : "", "\n");
+    }
+    if (is_replaced && *process.stopped_ns >= limit_ns)
+      return Hang{.process = i, .what = cat("was stopped by a signal for ", seconds_text(*process.stopped_ns))};
+  }
+  return std::nullopt;
+}
+
+std::optional<Hang> HangWatch::check_starting(const std::vector<ProcessSnapshot>& processes, std::int64_t slice_ns) {
+  for (std::size_t i = 1; i < processes.size(); ++i) {
+    const bool is_starting = !processes[i].status && processes[i].state < ProcessState::kIdle;
+    processes_[i].starting_ns = is_starting ? processes_[i].starting_ns + slice_ns : 0;
+    if (processes_[i].starting_ns < start_ns_ || kernel_.tracer_of(processes[i].pid) != 0) continue;
+    return Hang{.process = i,
+                .what = cat("did not start within ", start_ns_ / kNsPerSecond,
+                            " s (--attach-timeout; a longer time is for programs that do much before start())"),
+                .thread = processes[i].pid};
+  }
+  return std::nullopt;
+}
+
+std::optional<HangWatch::Culprit> HangWatch::culprit_of(const std::vector<ProcessSnapshot>& processes) {
+  const ProcessSnapshot& coordinator = processes.front();
+  const Wait* commit = wait_of(coordinator, "commit");
+  const Wait* caller = wait_of(coordinator, "caller");
+  const bool waits_for_worker =
+      commit != nullptr && (commit->kind == WaitKind::kCompletion || commit->kind == WaitKind::kWorkerStart);
+  if (!waits_for_worker) {
+    if (caller == nullptr) return std::nullopt;
+    return Culprit{.process = 0, .thread = "rp-updates"};
+  }
+  const auto place = static_cast<std::size_t>(commit->numbers[0]) + 1;
+  if (place >= processes.size() || processes[place].status) return Culprit{.process = 0, .thread = "rp-watch"};
+  const ProcessSnapshot& worker = processes[place];
+  if (waits_for_updates(worker, commit->slot)) return Culprit{.process = 0, .thread = "rp-updates"};
+  Culprit culprit{.process = place, .thread = "rp-compute", .slot = commit->slot};
+  if (wait_of(worker, "compute") == nullptr) return culprit;
+  for (const char* name : {"inputs", "weights", "gradients"}) {
+    if (wait_of(worker, name) == nullptr) culprit.thread = cat("rp-", name);
+  }
+  return culprit;
+}
+
+std::int64_t HangWatch::adapted_limit_ns(const ProcessSnapshot& coordinator, const Culprit& culprit) const {
+  constexpr std::int64_t kFirstSlots = 10;
+  std::int64_t limit_ns = coordinator.progress.committed < kFirstSlots ? kFirstMinNs : kMinNs;
+  limit_ns = std::max(limit_ns, kMinFactor * longest_ns_);
+  // The same task again: perhaps it is only slow.
+  const auto hangs = hangs_.find(culprit.slot);
+  if (hangs != hangs_.end()) limit_ns <<= 2 * std::min(hangs->second, 8);
+  return std::min(limit_ns, wait_ns_);
+}
+
+void HangWatch::forget_silence() {
+  silent_ns_ = 0;
+  at_work_ns_ = 0;
+  suspect_ = 0;
+}
+
+std::optional<Hang> HangWatch::check_progress(const std::vector<ProcessSnapshot>& processes, std::int64_t slice_ns) {
+  const bool has_gone_on = last_.empty() || has_progressed(last_, processes);
+  last_ = processes;
+  if (has_gone_on) {
+    longest_ns_ = std::max(longest_ns_, silent_ns_);
+    forget_silence();
+    return std::nullopt;
+  }
+  const std::optional<Culprit> culprit = culprit_of(processes);
+  const bool is_traced = std::any_of(processes.begin(), processes.end(), [this](const auto& process) {
+    return !process.status && kernel_.tracer_of(process.pid) != 0;
+  });
+  if (!culprit || is_traced || processes.front().is_stopped_by_signal()) {
+    forget_silence();
+    return std::nullopt;
+  }
+  const ProcessSnapshot& suspect = processes[culprit->process];
+  const std::int64_t delay_ns = kernel_.run_delay_ns(suspect.pid);
+  const bool is_known = std::exchange(suspect_, suspect.pid) == suspect.pid;
+  const std::int64_t delayed_ns = is_known ? delay_ns - suspect_delay_ns_ : 0;
+  suspect_delay_ns_ = delay_ns;
+  silent_ns_ += slice_ns;
+  if (suspect.kernel_state != 'D') at_work_ns_ += std::clamp<std::int64_t>(slice_ns - delayed_ns, 0, slice_ns);
+  const bool may_be_late = adapts_ && suspect.is_worker;
+  const bool is_late = may_be_late && at_work_ns_ >= adapted_limit_ns(processes.front(), *culprit);
+  if (silent_ns_ < wait_ns_ && !is_late) return std::nullopt;
+  Hang hang{.process = culprit->process,
+            .what = cat(suspect.is_stopped_by_signal() ? "is stopped by a signal" : "hangs", ": for ",
+                        seconds_text(silent_ns_), " nothing was computed or updated",
+                        longest_ns_ > 0 ? cat(", before that for at most ", seconds_text(longest_ns_)) : "")};
+  if (!suspect.is_stopped_by_signal()) hang.thread = kernel_.thread_named(suspect.pid, culprit->thread);
+  if (culprit->slot >= 0) ++hangs_[culprit->slot];
+  forget_silence();
+  return hang;
+}
+
+}  // namespace rp

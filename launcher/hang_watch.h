@@ -1,0 +1,112 @@
+// launcher/hang_watch.h
+// Finds the process that holds up its run: one that is stopped, one whose task takes far longer than any before, or one
+// that does not start.
+//
+// Judges by what the processes publish on the fault board and by the kernel's view of them, so it needs no process to
+// answer. Time counts only while rp-launch itself runs, and not while a debugger is attached to a process of the run.
+// Design: docs/design/replay.md.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/system/clock.h"
+#include "launcher/process/process_stat.h"
+#include "launcher/process/run_dump.h"
+#include "launcher/process/runtime_settings.h"
+
+namespace rp {
+
+struct Hang {
+  std::size_t process = 0;  // its place in the list: 0 is the coordinator
+  std::string what;         // "is stopped for 5.0 s"
+  pid_t thread = 0;         // the thread that holds up the run; 0: none, since the process is stopped
+};
+
+// Owned by the Supervisor.
+class HangWatch {
+ public:
+  // How the kernel sees processes; replaced in tests.
+  struct Kernel {
+    std::function<pid_t(pid_t)> tracer_of = rp::tracer_of;
+    std::function<std::int64_t(pid_t)> run_delay_ns = rp::run_delay_ns;
+    std::function<pid_t(pid_t, const std::string&)> thread_named = rp::thread_named;
+  };
+
+  HangWatch() = default;
+  explicit HangWatch(Kernel kernel) : kernel_(std::move(kernel)) {}
+
+  // Sets after how many seconds without progress a process hangs. 0: after 600 s; if `may_adapt`, the limit for a
+  // worker's task follows from the run itself: kMinFactor times the longest time without progress so far, at least
+  // kMinNs (kFirstMinNs at the beginning, when layers run for the first time). Time that its threads wait for a
+  // processor does not count.
+  void set_wait_timeout(int seconds, bool may_adapt);
+  // Sets how many seconds a worker may take to start.
+  void set_attach_timeout(int seconds) { start_ns_ = seconds * kNsPerSecond; }
+  // A tool makes a process slow: limits do not adapt.
+  void expect_slow_tasks() { adapts_ = false; }
+
+  // Looks at the processes at time `now_ns`; the coordinator comes first. Must be called at next_check(), and may be
+  // called earlier. Returns a process that hangs; adds notes for the user to `notes`.
+  [[nodiscard]] std::optional<Hang> check(const std::vector<ProcessSnapshot>& processes, std::int64_t now_ns,
+                                          std::string& notes);
+  [[nodiscard]] const Deadline& next_check() const { return next_check_; }
+  // Has check() called at once: the state of a process has changed.
+  void check_soon() { next_check_ = Deadline::after_ns(0); }
+
+  static constexpr std::int64_t kIntervalNs = kNsPerSecond / 2;
+  static constexpr std::int64_t kStoppedNoteNs = kNsPerSecond / 5;
+  static constexpr std::int64_t kStoppedNs = 5 * kNsPerSecond;  // if limits adapt
+  static constexpr std::int64_t kFirstMinNs = 60 * kNsPerSecond;
+  static constexpr std::int64_t kMinNs = 10 * kNsPerSecond;
+  static constexpr std::int64_t kMinFactor = 20;
+
+ private:
+  struct Process {
+    pid_t pid = 0;
+    std::optional<std::int64_t> stopped_ns{};  // how long it has been stopped
+    std::int64_t starting_ns = 0;              // how long it has been starting
+    bool is_stop_told = false;
+  };
+  // What a run without progress waits for.
+  struct Culprit {
+    std::size_t process = 0;
+    std::string thread;  // the thread's name in the kernel
+    std::int64_t slot = -1;
+  };
+
+  [[nodiscard]] std::optional<Hang> check_stopped(const std::vector<ProcessSnapshot>& processes, std::int64_t slice_ns,
+                                                  std::string& notes);
+  [[nodiscard]] std::optional<Hang> check_starting(const std::vector<ProcessSnapshot>& processes,
+                                                   std::int64_t slice_ns);
+  [[nodiscard]] std::optional<Hang> check_progress(const std::vector<ProcessSnapshot>& processes,
+                                                   std::int64_t slice_ns);
+  // Returns nothing if the run waits for nothing but the user's program.
+  [[nodiscard]] static std::optional<Culprit> culprit_of(const std::vector<ProcessSnapshot>& processes);
+  [[nodiscard]] std::int64_t adapted_limit_ns(const ProcessSnapshot& coordinator, const Culprit& culprit) const;
+  void forget_silence();
+
+  Kernel kernel_;
+  std::int64_t wait_ns_ = kDefaultWaitTimeoutSeconds * kNsPerSecond;
+  bool may_replace_ = false;
+  bool adapts_ = false;
+  std::int64_t start_ns_ = 120 * kNsPerSecond;
+  Deadline next_check_ = Deadline::after_ns(kIntervalNs);
+  std::int64_t checked_ns_ = 0;  // time of the last check
+  std::vector<Process> processes_;
+  std::vector<ProcessSnapshot> last_;
+  std::int64_t silent_ns_ = 0;   // without progress until now
+  std::int64_t longest_ns_ = 0;  // without progress, before there was some
+  std::int64_t at_work_ns_ = 0;  // of silent_ns_: without the culprit's waits for a processor or a disk
+  pid_t suspect_ = 0;            // the culprit at the last check
+  std::int64_t suspect_delay_ns_ = 0;
+  std::map<std::int64_t, int> hangs_;  // by slot
+};
+
+}  // namespace rp
