@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Kills workers of training runs at random times and compares the results with runs that were left alone: how many runs end
-with the same bits, how long rp-launch needs to report a death, and how long until a replacement serves.
+"""Kills, stops or hangs workers of training runs at random times and compares the results with runs that were left alone: how
+many runs end with the same bits, how long rp-launch needs to report the harm, and how long until a replacement serves.
 
     benchmarks/kill_workers.py --runs 20 --kills 50 --seed 1
+    benchmarks/kill_workers.py --runs 20 --stops 5 --hangs 5 --seed 1      # with --wait-timeout 1
 
 Each run is another combination of 1 to 8 workers, synchronous or asynchronous steps, adapters or all weights, one or two
 rounds a step. Needs the release build and the small model of its tests (ctest -R make_tiny_model)."""
@@ -24,50 +25,60 @@ ROOT = Path(__file__).resolve().parent.parent
 PROGRAMS = ROOT / "build/release/bin"
 SAMPLE = ROOT / "build/release/tests/system/tiny"
 sys.path.insert(0, str(ROOT / "tests/system"))
-os.environ |= {"RP_PROGRAMS": str(PROGRAMS), "RP_TINY_MODEL": str(SAMPLE)}  # for launched
-from launched import bits, serving_workers, settings  # noqa: E402
+os.environ |= {"RP_PROGRAMS": str(PROGRAMS), "RP_TINY_MODEL": str(SAMPLE),
+               "RP_SPIN_LIBRARY": str(ROOT / "build/release/tests/libspin_on_signal.so")}  # for launched
+from launched import bits, hang, may_hang, serving_workers, settings  # noqa: E402
 
-DEATH = re.compile(r"rp-launch: worker (\d+) \(pid (\d+)\) was killed by SIGKILL")
+REPORT = re.compile(r"rp-launch: worker \d+ \(pid (\d+)\) (?:was killed by SIGKILL|is stopped by a signal|hangs)")
+
+
+def kill(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+
+
+def stop(pid: int) -> None:
+    os.kill(pid, signal.SIGSTOP)
 
 
 def command(output: Path, workers: int, changes: dict, launch: list[str]) -> list[str]:
     return [str(PROGRAMS / "rp-launch"), "--workers", str(workers), *launch, "train", *settings(output, **changes)]
 
 
-class KilledRun:
-    """One run whose workers are killed. Times are in seconds of the monotonic clock."""
+class HarmedRun:
+    """One run whose workers are harmed. `harms`: functions of a worker's pid. Times are in seconds of the monotonic clock."""
 
-    def __init__(self, words: list[str], kills: int, rng: random.Random):
-        self.killed = {}  # pid -> time
+    def __init__(self, words: list[str], harms: list, rng: random.Random):
+        self.harmed = {}  # pid -> (name of the harm, time)
         self.reported = {}  # pid -> time
-        self.served = []  # from the kill to the replacement's service
-        self.process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        self.served = []  # (name of the harm, from the harm to the replacement's service)
+        self.process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=may_hang())
         self.errors = []
         reader = threading.Thread(target=self.read)
         reader.start()
-        while self.process.poll() is None and len(self.killed) < kills:
+        harms = list(harms)
+        while self.process.poll() is None and harms:
             time.sleep(rng.uniform(0.02, 0.2))
             workers = serving_workers(self.process)
             if workers:
-                self.kill(*rng.choice(sorted(workers.items())))
+                self.harm(harms.pop(), *rng.choice(sorted(workers.items())))
         self.process.wait()
         reader.join()
 
-    def kill(self, worker: int, pid: int):
+    def harm(self, harm, worker: int, pid: int):
         begin = time.monotonic()
-        self.killed[pid] = begin
-        os.kill(pid, signal.SIGKILL)
-        while self.process.poll() is None and time.monotonic() < begin + 5:
+        self.harmed[pid] = (harm.__name__, begin)
+        harm(pid)
+        while self.process.poll() is None and time.monotonic() < begin + 10:
             if serving_workers(self.process).get(worker, pid) != pid:
-                self.served.append(time.monotonic() - begin)
+                self.served.append((harm.__name__, time.monotonic() - begin))
                 return
             time.sleep(0.002)
 
     def read(self):
         for line in self.process.stderr:
             self.errors.append(line)
-            if found := DEATH.search(line):
-                self.reported[int(found[2])] = time.monotonic()
+            if found := REPORT.search(line):
+                self.reported.setdefault(int(found[1]), time.monotonic())
 
 
 def quantiles(values: list[float]) -> str:
@@ -79,14 +90,18 @@ def quantiles(values: list[float]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=20)
-    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--kills", type=int, default=0)
+    parser.add_argument("--stops", type=int, default=0)
+    parser.add_argument("--hangs", type=int, default=0)
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
-    detection, service, good, kills = [], [], 0, 0
+    harms = [kill] * arguments.kills + [stop] * arguments.stops + [hang] * arguments.hangs
+    detection, service, good = {}, {}, 0
     for index in range(arguments.runs):
         rng = random.Random(1000 * arguments.seed + index)
+        rng.shuffle(harms)
         workers = index % 8 + 1
-        changes = {"max_steps": 12 * arguments.kills, "save_every": "never"}
+        changes = {"max_steps": 12 * len(harms), "save_every": "never"}
         if index % 2 == 0:
             changes["async"] = True
         if index // 2 % 2 == 0:
@@ -95,22 +110,24 @@ def main() -> int:
             changes["rounds_per_step"] = 2
         file = "adapter_model.safetensors" if "lora_rank" in changes else "model.safetensors"
         with tempfile.TemporaryDirectory() as directory:
-            alone, killed = Path(directory) / "alone", Path(directory) / "killed"
+            alone, harmed = Path(directory) / "alone", Path(directory) / "harmed"
             subprocess.run(command(alone, 2, changes, []), check=True, capture_output=True)
-            launch = ["--on-worker-failure", "replay", "--max-restarts", "10000"]
-            run = KilledRun(command(killed, workers, changes, launch), arguments.kills, rng)
-            is_good = run.process.returncode == 0 and bits(killed, file) == bits(alone, file)
-        detection += [run.reported[pid] - run.killed[pid] for pid in run.killed if pid in run.reported]
-        service += run.served
-        kills += len(run.killed)
+            launch = ["--max-restarts", "10000"] + (["--wait-timeout", "1"] if arguments.stops + arguments.hangs else [])
+            run = HarmedRun(command(harmed, workers, changes, launch), harms, rng)
+            is_good = run.process.returncode == 0 and bits(harmed, file) == bits(alone, file)
+        for pid, (name, since) in run.harmed.items():
+            detection.setdefault(name, []).append(run.reported.get(pid, float("inf")) - since)
+        for name, seconds in run.served:
+            service.setdefault(name, []).append(seconds)
         good += is_good
-        print(f"run {index}: {workers} workers {changes}: {len(run.killed)} kills, exit code {run.process.returncode}, "
+        print(f"run {index}: {workers} workers {changes}: {len(run.harmed)} harmed, exit code {run.process.returncode}, "
               f"{'same bits' if is_good else 'NOT THE SAME'}", flush=True)
         if not is_good:
             print("".join(run.errors[-20:]), f"repeat: --seed {arguments.seed}, run {index}")
-    print(f"{good} of {arguments.runs} runs have the same bits, after {kills} kills")
-    print(f"from a kill to its report: {quantiles(detection)} ({len(detection)} reports)")
-    print(f"from a kill to the service of the replacement: {quantiles(service)} ({len(service)} replacements)")
+    print(f"{good} of {arguments.runs} runs have the same bits")
+    for name in detection:
+        print(f"{name}: to its report: {quantiles(detection[name])} ({len(detection[name])})")
+        print(f"{name}: to the service of the replacement: {quantiles(service[name])} ({len(service[name])})")
     return 0 if good == arguments.runs else 1
 
 

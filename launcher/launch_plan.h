@@ -30,7 +30,7 @@ struct LaunchPlan {
   std::vector<PlannedProcess> processes;  // the coordinator, then the workers
   bool tag_output = false;
   std::filesystem::path log_dir;  // empty: no log files
-  WorkerFailurePolicy on_worker_failure = WorkerFailurePolicy::kAbort;
+  WorkerFailurePolicy on_worker_failure = WorkerFailurePolicy::kReplay;
   int max_restarts = 0;
   std::string note;  // a note for the user about the choice of GPUs; empty if there is none
 };

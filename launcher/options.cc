@@ -222,9 +222,9 @@ const std::vector<OptionSpec>& launch_option_specs() {
         {.name = "on-worker-failure",
          .argument = "abort|replay|shrink",
          .variable = "RP_ON_WORKER_FAILURE",
-         .default_text = "abort",
+         .default_text = "replay",
          .concerns = "rp-launch",
-         .help = "After a worker was killed: end the run, start another in its place, or go on with one less",
+         .help = "After a worker was killed or hung: end the run, start another in its place, or go on with one less",
          .details =
              "After a worker was killed or hung: end the run (`abort`), start another in its place (`replay`), or go "
              "on with one less (`shrink`). The results are the same bits: see [Lost workers](#lost-workers)"},

@@ -29,7 +29,7 @@ struct LaunchOptions {
   bool tag_output = false;
   std::optional<std::string> log_dir;
   bool dry_run = false;
-  WorkerFailurePolicy on_worker_failure = WorkerFailurePolicy::kAbort;
+  WorkerFailurePolicy on_worker_failure = WorkerFailurePolicy::kReplay;
   int max_restarts = 3;
   std::vector<std::string> command;  // the program and its arguments, verbatim
 };

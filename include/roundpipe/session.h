@@ -40,9 +40,8 @@ struct SessionOptions {
   std::optional<bool> fp16_accumulation;
   // RP_THREADS_PER_WORKER, default 1.
   std::optional<int> threads_per_worker;
-  // RP_WAIT_TIMEOUT, default 600: after how many seconds in which nothing computes a process hangs. Under rp-launch
-  // with
-  // --on-worker-failure replay or shrink the default is less, depending on how long tasks take.
+  // RP_WAIT_TIMEOUT: after how many seconds in which nothing computes a process hangs. Default: 600; under rp-launch,
+  // where workers are replaced, less, depending on how long tasks take.
   std::optional<int> wait_timeout_seconds;
   // RP_ATTACH_TIMEOUT, default 120: the maximum time for a worker to start. Increase it if the
   // program does a lot of work before Session::start().

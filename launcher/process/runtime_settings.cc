@@ -212,7 +212,7 @@ const std::vector<RuntimeSetting>& runtime_settings() {
        .argument = "SECONDS",
        .variable = "RP_WAIT_TIMEOUT",
        .field_name = "wait_timeout_seconds",
-       .default_text = "600; less where workers are replaced",
+       .default_text = "follows from the run, at most 600",
        .concerns = "all processes",
        .help = "A process hangs when no worker began a layer and no weights were updated for so long; longer than the "
                "longest "

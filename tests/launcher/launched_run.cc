@@ -89,6 +89,7 @@ LaunchedRun::LaunchedRun(const std::vector<std::string>& arguments,
   dup2(out_.get(), 1);
   dup2(err_.get(), 2);
   putenv(mark_.data());
+  setenv("RP_ON_WORKER_FAILURE", "abort", 1);  // unless `variables` has another
   for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
   become_launcher(std::move(words));
 }

@@ -10,7 +10,7 @@ import time
 import unittest
 from pathlib import Path
 
-from launched import DEADLINE_S, LaunchedTest, coordinator_of, make_model, settings, worker_of
+from launched import ABORT, DEADLINE_S, LaunchedTest, coordinator_of, make_model, settings, worker_of
 
 CORE_PATTERN = Path("/proc/sys/kernel/core_pattern").read_text()
 
@@ -21,7 +21,7 @@ class CoreDumpTest(LaunchedTest):
         MiB, and the seconds until the run ended."""
         output = self.directory / "-".join([find.__name__, *variables])
         limit = resource.RLIM_INFINITY
-        process = subprocess.Popen(self.command(settings(output, model=model, max_steps=1000, save_every="never"), ["--workers", "2"]),
+        process = subprocess.Popen(self.command(settings(output, model=model, max_steps=1000, save_every="never"), ["--workers", "2", *ABORT]),
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.directory, env=dict(os.environ, **variables),
                                    preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, (limit, limit)))
         self.addCleanup(process.kill)

@@ -14,6 +14,7 @@ from pathlib import Path
 PROGRAMS = Path(os.environ["RP_PROGRAMS"])  # the folder with rp-launch and train
 SAMPLE = Path(os.environ["RP_TINY_MODEL"])  # created by make_tiny_model.py
 DEADLINE_S = 60
+ABORT = ["--on-worker-failure", "abort"]  # for rp-launch: a worker's death ends the run
 GPU = os.environ.get("RP_TEST_GPU")  # if set, tests that set --workers run these workers on this GPU instead of the `cpu` device
 
 

@@ -11,7 +11,7 @@ import subprocess
 import time
 import unittest
 
-from launched import LaunchedTest, bits, hang, may_hang, metrics, serving_workers, settings
+from launched import ABORT, LaunchedTest, bits, hang, may_hang, metrics, serving_workers, settings
 
 KILLS = int(os.environ.get("RP_KILLS", "3"))
 SEED = int(os.environ.get("RP_SEED", "20"))
@@ -65,18 +65,18 @@ class ReplayTest(LaunchedTest):
         return text
 
     def test_synchronous_steps(self):
-        text = self.check(["--workers", "3", "--on-worker-failure", "replay", "--max-restarts", "1000"])
+        text = self.check(["--workers", "3", "--max-restarts", "1000"])
         self.assertEqual(len(re.findall(r"rp-launch: worker \d \(pid \d+\) was killed by SIGKILL", text)), KILLS, text[-3000:])
         self.assertIn("another process takes its place", text)
 
     def test_asynchronous_steps(self):
-        self.check(["--workers", "2", "--on-worker-failure", "replay", "--max-restarts", "1000"], **{"async": True})
+        self.check(["--workers", "2", "--max-restarts", "1000"], **{"async": True})
 
     def test_several_rounds_on_the_only_worker(self):
-        self.check(["--workers", "1", "--on-worker-failure", "replay", "--max-restarts", "1000"], rounds_per_step=2)
+        self.check(["--workers", "1", "--max-restarts", "1000"], rounds_per_step=2)
 
     def test_adapters(self):
-        self.check(["--workers", "3", "--on-worker-failure", "replay", "--max-restarts", "1000"], file="adapter_model.safetensors",
+        self.check(["--workers", "3", "--max-restarts", "1000"], file="adapter_model.safetensors",
                    lora_rank=4, lora_dropout=0.1)
 
     def test_fewer_and_fewer_workers(self):
@@ -85,17 +85,17 @@ class ReplayTest(LaunchedTest):
             self.assertIn(f"the run goes on with {left} workers", text)
 
     def test_stopped_workers(self):
-        text = self.check(["--workers", "3", "--on-worker-failure", "replay", "--wait-timeout", "1"], harms=[stop, stop])
+        text = self.check(["--workers", "3", "--wait-timeout", "1"], harms=[stop, stop])
         self.assertEqual(len(re.findall(r"rp-launch: worker \d \(pid \d+\) is stopped by a signal; `kill -CONT", text)), 2, text)
         self.assertEqual(len(re.findall(r"rp-launch: worker \d \(pid \d+\) was stopped by a signal for 1\.\d s", text)), 2, text)
 
     def test_workers_that_hang(self):
-        text = self.check(["--workers", "3", "--on-worker-failure", "replay", "--wait-timeout", "1"], harms=[hang, hang])
+        text = self.check(["--workers", "3", "--wait-timeout", "1"], harms=[hang, hang])
         self.assertEqual(len(re.findall(r"rp-launch: worker \d \(pid \d+\) hangs: for 1\.\d s nothing", text)), 2, text)
         self.assertEqual(len(re.findall(r"(?m)^ +#0 libspin_on_signal", text)), 2, "where it hangs: " + text)
 
     def test_without_replay_the_run_ends(self):
-        process = subprocess.Popen(self.command(settings(self.output, max_steps=400), ["--workers", "2"]),
+        process = subprocess.Popen(self.command(settings(self.output, max_steps=400), ["--workers", "2", *ABORT]),
                                    stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         while not serving_workers(process):
             time.sleep(0.05)

@@ -10,7 +10,7 @@ import subprocess
 import time
 import unittest
 
-from launched import DEADLINE_S, PROGRAMS, LaunchedTest, settings, worker_of
+from launched import ABORT, DEADLINE_S, PROGRAMS, LaunchedTest, settings, worker_of
 
 # Every write of the coordinator takes 50 ms longer, so a checkpoint takes some seconds.
 SLOW_WRITES = {"LD_PRELOAD": str(PROGRAMS.parent / "tests" / "libfailing_calls.so"), "CHAOS_PROCESS": "coordinator", "CHAOS_CALL": "write",
@@ -21,7 +21,7 @@ FIRST = 10  # the step of the first checkpoint
 class SlowDiskTest(LaunchedTest):
     def start_saving(self) -> subprocess.Popen:
         """Starts a run of many steps and waits until it has begun to write its first checkpoint."""
-        words = self.command(settings(self.output, max_steps=10000, save_every=FIRST), ["--workers", "2"])
+        words = self.command(settings(self.output, max_steps=10000, save_every=FIRST), ["--workers", "2", *ABORT])
         process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ, **SLOW_WRITES))
         self.addCleanup(process.kill)
         end = time.monotonic() + DEADLINE_S

@@ -9,7 +9,7 @@ import subprocess
 import unittest
 from pathlib import Path
 
-from launched import DEADLINE_S, PROGRAMS, LaunchedTest, bits, metrics, settings
+from launched import ABORT, DEADLINE_S, PROGRAMS, LaunchedTest, bits, metrics, settings
 
 ENDINGS = os.environ["RP_ENDINGS_PROGRAM"]
 CATEGORIES = {"task", "compute", "upload", "download", "wait", "update", "commit", "accept"}
@@ -144,7 +144,7 @@ class TraceTest(LaunchedTest):
         self.assertEqual(passes, {"update", "add", "norm"})
 
     def test_a_failing_worker_leaves_a_trace_of_what_was_before(self):
-        process = self.run_program("worker-killed", 137, "--trace", str(self.file))
+        process = self.run_program("worker-killed", 137, "--trace", str(self.file), *ABORT)
         self.assertIn("rp-launch:", process.stderr)
         trace = Trace(self.file)
         self.check(trace)

@@ -20,13 +20,13 @@ import time
 import unittest
 from pathlib import Path
 
-from launched import DEADLINE_S, SAMPLE, LaunchedTest, coordinator_of, make_model, metrics, settings, worker_of
+from launched import ABORT, DEADLINE_S, SAMPLE, LaunchedTest, coordinator_of, make_model, metrics, settings, worker_of
 
 
 class SignalTest(LaunchedTest):
-    def start(self, **changes):
+    def start(self, launch=[], **changes):
         """Starts a run without an end, and waits for its first step."""
-        process = subprocess.Popen(self.command(settings(self.output, **({"max_steps": 1000000} | changes)), ["--workers", "2"]),
+        process = subprocess.Popen(self.command(settings(self.output, **({"max_steps": 1000000} | changes)), ["--workers", "2", *launch]),
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.addCleanup(process.kill)
         for line in process.stdout:
@@ -69,7 +69,7 @@ class SignalTest(LaunchedTest):
 
     def test_a_run_that_fails_says_what_is_lost_and_what_to_go_on_from(self):
         for saved in (True, False):
-            process = self.start(save_every=1 if saved else "never", max_steps=20000)
+            process = self.start(save_every=1 if saved else "never", max_steps=20000, launch=ABORT)
             os.kill(worker_of(process), signal.SIGKILL)
             _, err = process.communicate(timeout=DEADLINE_S)
             self.assertEqual(process.returncode, 137, err)
