@@ -154,7 +154,7 @@ TEST_F(HangWatchTest, AThreadThatDoesNotWaitIsNamed) {
   EXPECT_EQ(hang_->thread, 2102);
 }
 
-TEST_F(HangWatchTest, AStoppedProcessIsToldSoonAndReplacedLater) {
+TEST_F(HangWatchTest, AStoppedProcessIsReportedSoonAndReplacedLater) {
   progress();
   processes_[1].kernel_state = 'T';
   watch_.check_soon();
@@ -174,7 +174,7 @@ TEST_F(HangWatchTest, AStoppedProcessIsToldSoonAndReplacedLater) {
   EXPECT_EQ(notes_, "") << "said once";
 }
 
-TEST_F(HangWatchTest, AStoppedCoordinatorIsToldAndNotEnded) {
+TEST_F(HangWatchTest, AStoppedCoordinatorIsReportedAndNotEnded) {
   progress();
   processes_[0].kernel_state = 'T';
   EXPECT_EQ(silence(2000), -1);
