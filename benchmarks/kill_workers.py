@@ -44,10 +44,15 @@ def command(output: Path, workers: int, changes: dict, launch: list[str]) -> lis
     return [str(PROGRAMS / "rp-launch"), "--workers", str(workers), *launch, "train", *settings(output, **changes)]
 
 
+def num_steps(output: Path) -> int:
+    file = output / "metrics.jsonl"
+    return file.read_text().count("\n") if file.exists() else 0
+
+
 class HarmedRun:
     """One run whose workers are harmed. `harms`: functions of a worker's pid. Times are in seconds of the monotonic clock."""
 
-    def __init__(self, words: list[str], harms: list, rng: random.Random):
+    def __init__(self, words: list[str], output: Path, harms: list, rng: random.Random):
         self.harmed = {}  # pid -> (name of the harm, time)
         self.reported = {}  # pid -> time
         self.served = []  # (name of the harm, from the harm to the replacement's service)
@@ -56,10 +61,13 @@ class HarmedRun:
         reader = threading.Thread(target=self.read)
         reader.start()
         harms = list(harms)
+        steps = 0
         while self.process.poll() is None and harms:
             time.sleep(rng.uniform(0.02, 0.2))
             workers = serving_workers(self.process)
-            if workers:
+            # Three hangs of the same task end a run.
+            if workers and (harms[-1] is not hang or num_steps(output) > steps):
+                steps = num_steps(output)
                 self.harm(harms.pop(), *rng.choice(sorted(workers.items())))
         self.process.wait()
         reader.join()
@@ -101,7 +109,7 @@ def main() -> int:
         rng = random.Random(1000 * arguments.seed + index)
         rng.shuffle(harms)
         workers = index % 8 + 1
-        changes = {"max_steps": 12 * len(harms), "save_every": "never"}
+        changes = {"max_steps": 12 * arguments.kills + 60 * (arguments.stops + arguments.hangs), "save_every": "never"}
         if index % 2 == 0:
             changes["async"] = True
         if index // 2 % 2 == 0:
@@ -113,7 +121,7 @@ def main() -> int:
             alone, harmed = Path(directory) / "alone", Path(directory) / "harmed"
             subprocess.run(command(alone, 2, changes, []), check=True, capture_output=True)
             launch = ["--max-restarts", "10000"] + (["--wait-timeout", "1"] if arguments.stops + arguments.hangs else [])
-            run = HarmedRun(command(harmed, workers, changes, launch), harms, rng)
+            run = HarmedRun(command(harmed, workers, changes, launch), harmed, harms, rng)
             is_good = run.process.returncode == 0 and bits(harmed, file) == bits(alone, file)
         for pid, (name, since) in run.harmed.items():
             detection.setdefault(name, []).append(run.reported.get(pid, float("inf")) - since)

@@ -127,8 +127,8 @@ void Member::kill_on_purpose() {
 }
 
 void Member::end_hung(const Hang& hang) {
-  if (!alive() || !hang_.empty()) return;
-  hang_ = hang.what;
+  if (!alive() || hang_) return;
+  hang_ = hang;
   if (hang.thread == 0) return process_.kill_group();
   constexpr std::int64_t kAbortNs = 3 * kNsPerSecond;  // longer than the record of a backtrace may take
   abort_deadline_ = Deadline::after_ns(kAbortNs);

@@ -55,8 +55,8 @@ class Member {
   // dead.
   void end_hung(const Hang& hang);
   void end_if_overdue();
-  // Why rp-launch has ended the process as a failure; "" if it has not.
-  [[nodiscard]] const std::string& hang() const { return hang_; }
+  // Why rp-launch has ended the process as a failure; nothing if it has not.
+  [[nodiscard]] const std::optional<Hang>& hang() const { return hang_; }
   // Reaps the process if it has ended. Returns true if it is reaped now.
   [[nodiscard]] bool try_reap();
 
@@ -88,7 +88,7 @@ class Member {
   std::deque<Message> unsent_;
   Lifecycle<kMemberLifecycle> lifecycle_;
   bool is_watched_ = false;
-  std::string hang_;
+  std::optional<Hang> hang_;
   Deadline abort_deadline_ = Deadline::never();
   ChildProcess process_;
 };

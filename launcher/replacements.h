@@ -27,7 +27,7 @@ class Replacements {
     std::int64_t slot = -1;  // of the task that it ran; -1: none
     bool has_served = true;  // it has begun to compute
     bool out_of_memory = false;
-    bool hung = false;  // rp-launch has ended it
+    bool hung = false;  // rp-launch has ended it because of its task
   };
   // `num_left`: the number of workers that live or will start. A worker that ended with a code of its own has reported
   // what is wrong; another would fail in the same way. So would it if a task has ended kMaxDeathsPerTask workers; a

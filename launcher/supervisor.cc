@@ -320,7 +320,7 @@ void Supervisor::on_worker_death(Member& worker) {
   if (go_on_without(worker)) return;
   note_failure(worker);
   end_.failed_worker_status = status;
-  end_.hung = !worker.hang().empty();
+  end_.hung = worker.hang().has_value();
   failure_->said = worker.release_output();
   report_death(worker, MessageKind::kWorkerGone);
   kill_workers();
@@ -338,7 +338,7 @@ bool Supervisor::go_on_without(Member& worker) {
                                                         .slot = entry.task().slot,
                                                         .has_served = entry.num_advances() > 0,
                                                         .out_of_memory = is_out_of_memory(status),
-                                                        .hung = !worker.hang().empty()},
+                                                        .hung = worker.hang() && worker.hang()->thread != 0},
                                                        num_alive);
   if (decision == Replacements::Decision::kEndRun) return false;
   Failure failure = failure_of(worker);
@@ -394,7 +394,7 @@ Failure Supervisor::failure_of(Member& member) const {
           .state = entry.state(),
           .task = entry.task(),
           .crash_notice = entry.crash_notice(),
-          .hang = member.hang(),
+          .hang = member.hang() ? member.hang()->what : "",
           .seen_late = has_been_stopped_,
           .out_of_memory = is_out_of_memory(status),
           .log_file = member.log_file()};

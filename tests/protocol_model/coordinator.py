@@ -14,7 +14,8 @@ class Coordinator(Updates):
         super().__init__(store, rng, counts)
         self.launcher = launcher
         self.reference = Reference(self.config)
-        self.next_round = 0
+        self.alive = True
+        self.next_round = store.first_step * self.config.rounds_per_step
         self.step_due = False  # the user's next call is step()
         self.slots = []
         self.live = {}  # blocks of committed slots -> (arena, cell)
@@ -35,9 +36,13 @@ class Coordinator(Updates):
         self.next_event = [0 for _ in numbers]
         self.late_frees = [[] for _ in numbers]  # cells that did not fit into the ring
         self.frees_of_change = []  # only with a mistake
-        self.actions = [self.accept_round, self.call_step, self.drop_kept, self.dispatch, self.dispatch, self.commit,
-                        self.add_gradient, self.update_weights, self.update_weights, self.flush_frees,
-                        self.read_message, self.begin_epoch, self.admit_worker]
+        self.actions_of_run = [self.accept_round, self.call_step, self.drop_kept, self.dispatch, self.dispatch, self.commit,
+                               self.add_gradient, self.update_weights, self.update_weights, self.flush_frees, self.report,
+                               self.read_message, self.begin_epoch, self.admit_worker]
+
+    @property
+    def actions(self):
+        return self.actions_of_run if self.is_recovered else [self.recover]
 
     # The user's program
 
@@ -47,6 +52,8 @@ class Coordinator(Updates):
         in_flight = [attempt for attempt in attempts if attempt.slots[-1].number >= self.store.commit_point]
         if self.next_round >= self.config.rounds or self.step_due or len(in_flight) >= ROUNDS_IN_FLIGHT:
             return ''
+        if self.next_round // self.config.rounds_per_step > len(self.saved.reported) + 1:
+            return ''  # the program reports a step once it has called the next one
         previous = attempts[-1] if attempts else None
         attempt = Attempt(self.config, len(self.store.attempts), self.next_round, previous)
         self.store.attempts.append(attempt)
@@ -108,6 +115,21 @@ class Coordinator(Updates):
         self.steps_called += 1
         return f'step {self.steps_called} called'
 
+    def report(self):
+        """The program writes the results of a step into a file, those of a former program from its record."""
+        step = len(self.saved.reported) + 1
+        if step <= self.store.first_step:
+            record = self.saved.records[step % (1 if self.mistake('results_of_one_step') else 2)]
+            if record is None or record.step != step:
+                raise Violation('results lost')
+            losses = record.losses
+        elif step in self.results and step in self.norms:
+            losses = self.results[step][1]
+        else:
+            return ''
+        self.saved.reported.append(losses)
+        return f'reports step {step}'
+
     def drop_kept(self):
         if not self.kept or self.rng.random() < 0.9 and self.next_round < self.config.rounds:
             return ''
@@ -165,11 +187,21 @@ class Coordinator(Updates):
             if block in self.live or not self.mistake('free_at_completion'):
                 self.free(block)
         self.kept += self.keeps_at[slot.number]
+        if slot is slot.attempt.slots[-1] and slot.attempt.is_last_of_step:
+            self.results[slot.attempt.step] = self.results_after(slot.attempt)
         self.outstanding[slot.worker] -= 1
         store.commit_point += 1
         self.close_task(slot)
         self.most_live = max(self.most_live, len(self.live))
         return f'{slot} committed'
+
+    def results_after(self, attempt):
+        """The results of the step that ends with this attempt. Its buffers stay alive until the next step has ended."""
+        buffers = []
+        for layer in range(self.config.layers):
+            arena, cell = self.live[Block('buffer', layer, attempt.number, 0)]
+            buffers.append(arena.content[cell])
+        return buffers, [each.losses for each in self.attempts_of(attempt.step)]
 
     def free(self, block):
         """Tells the arena's worker. While the epoch changes, the list of live blocks says it."""
@@ -218,7 +250,7 @@ class Coordinator(Updates):
         self.kept_buffers = []
         self.next_round = (step - 1) * self.config.rounds_per_step
         self.step_due = False
-        store.failure_handled = True
+        self.saved.failure_handled = True
         self.raise_epoch()
         return f'attempt {failed.number} failed, step {step} cancelled, epoch {store.epoch} wanted'
 

@@ -11,21 +11,27 @@ class Launcher(Process):
 
     def __init__(self, store, rng, counts):
         super().__init__(store, rng, counts)
-        self.channel = []  # ('gone' or 'left', worker)
-        self.pending = []  # messages that did not fit
-        self.requests = []  # from the coordinator: workers whose epoch has ended, which may be replaced
-        self.workers = []  # the present process of each worker
         self.starts = [0 for _ in range(self.config.workers)]
         self.num_starts = 0
         self.failing_starts = self.config.failing_starts
-        self.is_reported = [False for _ in range(self.config.workers)]
-        self.left = set()  # workers that are not replaced any more
         self.additions_left = 3 if self.config.returns else 0
         self.undead = []  # processes that were replaced while their devices still write; only with a mistake
-        self.workers = [Worker(store, rng, counts, number, self.workers) for number in range(self.config.workers)]
-        for worker in self.workers:
-            worker.peers = self.workers
+        self.workers = []  # the present process of each worker
+        self.begin(store)
         self.actions = [self.reap, self.send, self.serve, self.add_worker]
+
+    def begin(self, store):
+        """Starts all workers for a new coordinator."""
+        self.store = store
+        self.channel = []  # ('gone' or 'left', worker)
+        self.pending = []  # messages that did not fit
+        self.requests = []  # from the coordinator: workers whose epoch has ended, which may be replaced
+        self.is_reported = [False for _ in range(self.config.workers)]
+        self.left = set()  # workers that are not replaced any more
+        self.undead += [worker for worker in self.workers if worker.landing]  # only with a mistake
+        self.workers = []
+        for number in range(self.config.workers):
+            self.workers.append(Worker(store, self.rng, self.counts, number, self.workers))
 
     def reap(self):
         """The end of a process is known once it is reaped: its last write has landed then."""

@@ -4,7 +4,7 @@ from collections import Counter
 
 from coordinator import CHANGING, ROUNDS_IN_FLIGHT, Coordinator
 from launcher import Launcher
-from store import Block, Store, Violation
+from store import Block, Saved, Store, Violation
 from training import EVENTS, Config
 
 TICKS = 2000000  # a run that takes longer does not end
@@ -20,7 +20,8 @@ class Run:
         self.rng = rng
         self.trace = trace
         self.counts = Counter()
-        self.store = Store(config)
+        self.saved = Saved(config)
+        self.store = Store(config, self.saved)
         self.launcher = Launcher(self.store, rng, self.counts)
         self.coordinator = Coordinator(self.store, rng, self.counts, self.launcher)
         self.tick = 0
@@ -30,7 +31,8 @@ class Run:
         c = self.config
         expected_ticks = c.rounds * c.microbatches * c.layers * 70
         faults = sorted([(self.rng.randrange(expected_ticks), 'kill') for _ in range(c.kills)]
-                        + [(self.rng.randrange(expected_ticks), 'stop') for _ in range(c.hangs)])
+                        + [(self.rng.randrange(expected_ticks), 'stop') for _ in range(c.hangs)]
+                        + [(self.rng.randrange(expected_ticks), 'kill coordinator') for _ in range(c.coordinator_kills)])
         idle = 0
         while not self.is_finished():
             if self.coordinator.must_load_weights:
@@ -40,7 +42,9 @@ class Run:
             self.tick += 1
             if self.tick > TICKS:
                 raise Violation('livelock')
-            if faults and (self.tick >= faults[0][0] or self.is_early_fault()):
+            if not self.coordinator.alive and self.restart():
+                turns = self.draw_turns()
+            if faults and (self.tick >= faults[0][0] or self.is_early_fault(faults[0][1])):
                 self.inject(faults.pop(0)[1])
             self.land_after_death()
             idle = 0 if self.act(self.rng.choice(turns)) else idle + 1
@@ -50,11 +54,19 @@ class Run:
         self.check_end()
         return OK
 
-    def is_early_fault(self):
+    def is_early_fault(self, kind):
+        if kind == 'kill coordinator':
+            is_updating = self.coordinator.current is not None or not self.coordinator.is_recovered and self.saved.begun
+            return is_updating and self.rng.random() < 0.05
         return self.coordinator.state == CHANGING and self.rng.random() < (0.02 if self.store.epoch > 1 else 0.002)
 
     def inject(self, kind):
-        """A worker dies, or its host stops for ever."""
+        """The coordinator or a worker dies, or a worker's host stops for ever."""
+        if kind == 'kill coordinator':
+            self.counts[kind] += self.coordinator.alive
+            self.counts[f'{kind} in a pass'] += self.coordinator.current is not None or not self.coordinator.is_recovered
+            self.coordinator.alive = False
+            return self.note('coordinator', 'killed')
         alive = [worker for worker in self.launcher.workers if worker.alive and not worker.stopped]
         if not alive:
             return
@@ -66,6 +78,19 @@ class Run:
         else:
             worker.stopped = True
         self.note(f'worker {worker.number}', kind)
+
+    def restart(self):
+        """Without a coordinator the launcher ends all workers. Once nothing of them can write any more, it starts another
+        coordinator."""
+        for worker in self.launcher.workers:
+            worker.die(self.rng)
+        if any(worker.landing for worker in self.launcher.workers) and not self.launcher.mistake('workers_kept'):
+            return False
+        self.store = Store(self.config, self.saved)
+        self.launcher.begin(self.store)
+        self.coordinator = Coordinator(self.store, self.rng, self.counts, self.launcher)
+        self.note('launcher', 'starts another coordinator')
+        return True
 
     def land_after_death(self):
         for worker in self.launcher.workers + self.launcher.undead:
@@ -84,6 +109,8 @@ class Run:
 
     def act(self, who):
         """Lets a process try one action."""
+        if who == 'coordinator' and not self.coordinator.alive:
+            return ''
         if who == 'coordinator':
             return self.note(who, self.rng.choice(self.coordinator.actions)())
         if who == 'launcher':
@@ -93,7 +120,9 @@ class Run:
 
     def act_or_deadlock(self):
         """After a long idle time: does the first action that is possible, or ends a process that hangs."""
-        updates = [(lambda p=p: self.coordinator.update_weights(p)) for p in self.config.trained]
+        if not self.coordinator.alive:
+            return
+        updates = [] if not self.coordinator.is_recovered else [(lambda p=p: self.coordinator.update_weights(p)) for p in self.config.trained]
         for action in self.coordinator.actions + updates:
             if self.note('coordinator', action()):
                 return
@@ -143,13 +172,19 @@ class Run:
         coordinator = self.coordinator
         return (coordinator.steps_called == self.config.steps and self.store.commit_point == len(coordinator.slots)
                 and not coordinator.kept
+                and len(self.saved.reported) == self.config.steps
                 and all(self.store.published[p] == self.config.steps for p in self.config.trained))
 
     def check_end(self):
         c = self.config
         reference = self.coordinator.reference
-        if self.store.master != reference.master:
+        if self.saved.master != reference.master:
             raise Violation('final weights differ')
+        k = c.rounds_per_step
+        if self.saved.reported != [reference.losses[k * step:k * (step + 1)] for step in range(c.steps)]:
+            raise Violation('reported losses differ')
+        if not self.store.attempts:
+            return
         last = [attempt.number for attempt in self.store.attempts if not attempt.cancelled][-1]
         buffers = [Block('buffer', layer, last, 0) for layer in range(c.layers)]
         if set(self.coordinator.live) != set(buffers):

@@ -125,19 +125,47 @@ class Arena:
         self.content = {}
 
 
-class Store:
-    """Words, rings, tables and arenas. Each comment names the writer."""
+# What a step does, written before its updates begin, and what the program needs to go on behind it.
+Record = namedtuple('Record', 'step norm buffers losses')
+
+
+class Saved:
+    """What outlives the coordinator: parameters, optimizer state, gradients and their sums, and the records of steps.
+    Writers: the coordinator; of gradients, the workers."""
 
     def __init__(self, config):
-        self.config = config
         two_copies = config.asynchronous and config.mistake != 'one_working_copy'
-        numbers = range(config.workers)
-        # The coordinator.
         self.copies = 2 if two_copies else 1
         self.master = [[value('first master', p, half) for half in HALVES] for p in config.parameters]
         self.working = [[[value('working', x) for x in self.master[p]] for _ in (0, 1)] for p in config.parameters]
         self.version = [[[0, 0], [-1, -1]] for _ in config.parameters]  # of each half of each working copy, for checks
-        self.published = [0 for _ in config.parameters]
+        self.gradients = {block: [0, 0] for block in config.gradient_blocks}
+        self.sums = {block: [0, 0] for block in config.gradient_blocks}
+        self.records = [Record(0, 0, [value('first buffer', layer) for layer in range(config.layers)], []), None]  # of step s at s % 2
+        self.begun = 0  # the last step whose updates may have begun
+        self.applied = [0 for _ in config.parameters]  # the last step whose update is complete
+        self.this_pass = None  # (step, parameter) of the last pass that has begun
+        self.marks = [None for _ in HALVES]  # the last pass, (step, parameter), that has completed this half
+        self.undo = [(None, 0) for _ in HALVES]  # a pass, and the master of its half before it
+        self.failure_handled = False
+        self.reported = []  # (losses, norm) by step: the program's output
+
+    @property
+    def record(self):
+        return self.records[self.begun % 2]
+
+
+class Store:
+    """Words, rings, tables and arenas. Each comment names the writer. A new coordinator makes new ones."""
+
+    def __init__(self, config, saved):
+        self.config = config
+        self.saved = saved
+        numbers = range(config.workers)
+        # The coordinator.
+        self.first_step = saved.begun  # it is applied before the first round
+        self.first_buffers = saved.record.buffers
+        self.published = [saved.begun if p in config.trained else 0 for p in config.parameters]
         self.released = dict.fromkeys(config.gradient_blocks, 0)
         self.epoch = 1
         self.begun = [0 for _ in numbers]  # the last epoch in which the worker takes part
@@ -145,11 +173,9 @@ class Store:
         self.attempts = []
         self.freed_by = {}  # block -> number of the slot whose commit frees it
         self.commit_point = 0
-        self.failure_handled = False
         # The worker.
         self.acknowledged = [0 for _ in numbers]  # the epoch for which it is ready
         self.issued = [Word() for _ in numbers]  # the last event whose copies are enqueued
-        self.gradients = {block: [0, 0] for block in config.gradient_blocks}
         # The worker's device; after the worker's death the coordinator, until another takes its place.
         self.events = [Word() for _ in numbers]  # the last event whose data is in place
         # Both.

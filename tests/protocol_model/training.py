@@ -6,7 +6,7 @@ FORWARD, FUSED, BACKWARD = 'forward', 'fused', 'backward'
 HOST, WORDS, EVENTS = 'host', 'words', 'events'  # who waits for another worker's outputs: see Config.signals
 
 TAGS = {'output': 1, 'buffer': 2, 'input gradient': 3, 'accumulated': 4, 'loss': 5, 'sum': 6, 'master': 7, 'working': 8,
-        'gradient': 9, 'norm': 10, 'layer weights': 11, 'first master': 50, 'first buffer': 60, 'input': 70}
+        'gradient': 9, 'norm': 10, 'layer weights': 11, 'first master': 50, 'first buffer': 60, 'input': 70, 'torn': 80}
 
 
 def value(kind, *parts):
@@ -69,6 +69,8 @@ class Config:
         self.gradient_blocks = sorted((p, use) for p in self.trained for use in self.uses[p])
         self.plans = self.draw_plans(rng)
         self.failure = self.draw_failure(rng) if fails else None  # (round, stage, microbatch)
+        self.restarts = rng.random() < 0.5  # the coordinator is started again after its death
+        self.coordinator_kills = rng.choice((0, 1, 1, 2, 3)) if self.restarts else 0
 
     def draw_plans(self, rng):
         def stages(end):
@@ -100,7 +102,7 @@ class Config:
     def __str__(self):
         names = ('workers layers microbatches steps rounds_per_step asynchronous clipping tied frozen signals kills hangs '
                  'max_restarts failing_starts returns channel_places tasks_ahead free_places keeps_blocks first_arena_blocks '
-                 'bias failure')
+                 'bias failure restarts coordinator_kills')
         return ' '.join(f'{name}={getattr(self, name)}' for name in names.split())
 
 
@@ -112,6 +114,7 @@ class Reference:
         self.master = [[value('first master', p, half) for half in HALVES] for p in config.parameters]
         self.buffers = [value('first buffer', layer) for layer in range(config.layers)]
         self.losses = []
+        self.norms = [None]  # by step
         versions = [self.working_copies()]
         for step in range(1, config.steps + 1):
             copies = versions[config.version(step)]
@@ -148,6 +151,7 @@ class Reference:
 
     def apply(self, sums):
         norm = value('norm', *(tuple(sums[block]) for block in sorted(sums))) if self.config.clipping else 0
+        self.norms.append(norm)
         if self.config.clipping and is_skipped(norm):
             return
         for p in self.config.trained:

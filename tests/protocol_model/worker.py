@@ -157,10 +157,10 @@ class Worker(Process):
         version = 0 if parameter == self.config.frozen else task.slot.attempt.version
         if store.published[parameter] < version and not self.mistake('upload_unpublished'):
             return ''
-        copy = version % store.copies
-        if store.version[parameter][copy][half] != version:
+        copy = version % store.saved.copies
+        if store.saved.version[parameter][copy][half] != version:
             raise Violation('wrong version read')
-        task.weights.append(store.working[parameter][copy][half])
+        task.weights.append(store.saved.working[parameter][copy][half])
         return f'uploads half {half} of parameter {parameter} version {version} for {task.slot}'
 
     def fetch_inputs(self):
@@ -177,7 +177,7 @@ class Worker(Process):
         if microbatch == 0:
             previous = slot.attempt.previous
             for layer in slot.layers:
-                task.buffers[layer] = value('first buffer', layer)
+                task.buffers[layer] = self.store.first_buffers[layer]
                 if previous:
                     reads.append(self.find(task, ('buffer', layer), previous, 0, task.buffers, layer))
         if None in reads:
@@ -231,7 +231,7 @@ class Worker(Process):
         microbatch = task.computed
         if task.reads_left[microbatch] > 0 or len(task.weights) < len(HALVES) * len(slot.parameters):
             return ''
-        if (slot.attempt.round, slot.index, microbatch) == self.config.failure and not self.store.failure_handled:
+        if (slot.attempt.round, slot.index, microbatch) == self.config.failure and not self.store.saved.failure_handled:
             return self.report_failure(task)
         is_last = microbatch == self.config.microbatches - 1
         outputs = slot.outputs() + (slot.buffers() if is_last else [])
@@ -376,7 +376,7 @@ class Worker(Process):
         task = write.task
         if isinstance(write, GradientWrite):
             self.gradients.pop(0)
-            self.store.gradients[write.block][write.half] = write.value
+            self.store.saved.gradients[write.block][write.half] = write.value
             task.gradients_left -= 1
             return f'lands half {write.half} of gradient {write.block}'
         if task.outputs_left > 0:
