@@ -7,6 +7,7 @@
 // Needs 5 GiB of memory for arrays of 1 GiB. With the same threads on the same arrays it runs:
 //   triad         a[i] += s * b[i] in fp32: 12 bytes per element
 //   fused         the product's pass with each instruction set of this machine: 28 bytes per parameter
+//   with journal  the pass such that another process can finish it (optimizer/update_journal.h): the same bytes
 //   three passes  gradient cast to fp32, fp32 update, weight cast to bf16: 40 bytes, or 46 with ordinary stores, which
 //                 read the data that they overwrite. The update is the product's own loop, including prefetch.
 //   LibTorch      its _fused_adamw_ and two copy_(), 46 bytes; not in a build without LibTorch
@@ -22,6 +23,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -157,6 +159,7 @@ struct Candidate {
   double bytes_per_parameter;
   std::vector<std::function<void(std::size_t begin, std::size_t end)>> stages{};
   std::function<void(int num_threads)> whole{};  // alternative to the stages: runs with threads of its own
+  std::function<void(ThreadTeam&)> by_team{};    // another alternative
 };
 
 const UpdateStep kStep = update_step_of(AdamW{.learning_rate = 1e-4, .weight_decay = 0.01}, 10);
@@ -172,6 +175,22 @@ Candidate fused(Arrays& a, const UpdateKernels& kernels) {
                             .num_elements = a.n},
                            {.uses = uses, .num_uses = 1, .num_elements = a.n}, kStep, begin, end);
           }}};
+}
+
+Candidate with_journal(Arrays& a, Pages<std::byte>& memory, int num_threads) {
+  const auto pass = std::make_shared<std::uint64_t>(0);
+  return {"fused, with journal", 28, {}, {}, [&a, &memory, pass, num_threads](ThreadTeam& team) {
+            UpdateJournal journal(memory.data(), num_journal_chunks(a.n), num_threads);
+            const void* uses[] = {a.gradient.data()};
+            const UpdateSpan whole{.begin = 0, .end = a.n, .step = kStep};
+            update_group({.old_master = a.master.data(),
+                          .master = a.master.data(),
+                          .m = a.m.data(),
+                          .v = a.v.data(),
+                          .working = a.working.data(),
+                          .num_elements = a.n},
+                         {.uses = uses, .num_uses = 1, .num_elements = a.n}, {&whole, 1}, team, journal, ++*pass);
+          }};
 }
 
 using CastGradient = void (*)(float* to, const std::uint16_t* from, std::size_t n);
@@ -200,12 +219,13 @@ Candidate three_passes(Arrays& a, const char* name, double bytes, CastGradient g
 
 // Returns the variants: the triad first, then the fused pass of the best instruction set, then the
 // others.
-std::vector<Candidate> candidates(Arrays& a) {
+std::vector<Candidate> candidates(Arrays& a, Pages<std::byte>& journal, int num_threads) {
   std::vector<Candidate> all;
   all.push_back({"triad", 12, {[&a](std::size_t begin, std::size_t end) {
                    triad(a.master.data() + begin, a.m.data() + begin, 1e-9F, end - begin);
                  }}});
   for (const UpdateKernels* kernels : usable_update_kernels()) all.push_back(fused(a, *kernels));
+  all.push_back(with_journal(a, journal, num_threads));
   all.push_back(three_passes(a, "three passes, ordinary stores", 46, cast_gradient, cast_weights));
 #if defined(__x86_64__)
   all.push_back(three_passes(a, "three passes, streaming stores", 40, stream_gradient, stream_weights));
@@ -228,13 +248,15 @@ std::vector<Candidate> candidates(Arrays& a) {
 double seconds_of(const Candidate& candidate, std::size_t n, ThreadTeam& team) {
   const std::int64_t start = now_ns();
   if (candidate.whole) candidate.whole(team.num_threads());
+  if (candidate.by_team) candidate.by_team(team);
   for (const auto& stage : candidate.stages) for_each_chunk(n, team, stage);
   return static_cast<double>(now_ns() - start) * 1e-9;
 }
 
 void compare(Arrays& a, int num_threads, int repetitions, const char* pages) {
   ThreadTeam team(num_threads);
-  const std::vector<Candidate> all = candidates(a);
+  Pages<std::byte> journal(UpdateJournal::bytes(num_journal_chunks(a.n), num_threads), false);
+  const std::vector<Candidate> all = candidates(a, journal, num_threads);
   struct Measured {
     std::vector<double> seconds, of_triad_rate, of_fused_time;
   };

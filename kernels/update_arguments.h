@@ -65,6 +65,25 @@ struct GroupGradients {
   std::size_t num_elements = 0;  // of each array
 };
 
+// What an update is about to overwrite, in memory that outlives the process, so that another process can finish the
+// update (optimizer/update_journal.h). A few elements at a time: first they are copied into one of the two halves, in
+// turn; then `place` names them; then they are overwritten. The stores take effect in this order.
+inline constexpr std::size_t kUndoElements = 32;
+struct UpdateUndo {
+  using ShmFormat = void;
+  // The first of the elements that are copied and perhaps overwritten, times 2^8, plus their number times 2, plus the
+  // half. All elements before them are updated.
+  std::uint64_t place = 0;
+  std::uint64_t reserved[7] = {};
+  float master[2][kUndoElements] = {};
+  float m[2][kUndoElements] = {};
+  float v[2][kUndoElements] = {};
+
+  [[nodiscard]] static constexpr std::uint64_t place_of(std::size_t first, std::size_t num, std::uint64_t half) {
+    return first << 8 | num << 1 | half;
+  }
+};
+
 // The weights and optimizer state of one group. Each array has num_elements elements and is aligned
 // to its element; updates are fastest if all are aligned to 64 bytes. Arrays do not overlap, except
 // that old_master may be master.
@@ -73,6 +92,7 @@ struct GroupState {
   float* master = nullptr;            // written
   float* m = nullptr;                 // first moment or momentum, updated in place; null if the rule has none
   float* v = nullptr;                 // second moment, updated in place; null if the rule has none
+  UpdateUndo* undo = nullptr;         // if set, an update records there what it overwrites
   void* working = nullptr;            // written: the copy that workers read; null if that is `master`
   DType working_dtype = DType::kBFloat16;
   std::size_t num_elements = 0;

@@ -31,28 +31,35 @@ class ThreadTeam {
 
   [[nodiscard]] int num_threads() const { return static_cast<int>(threads_.size()) + 1; }
 
-  // Calls work(chunk) once for every chunk in [0, num_chunks), spread over the team. Returns when
-  // all chunks are finished; everything that they wrote is then visible to the caller. `work` must
-  // not throw and must not call run(). Allocates nothing.
+  // Calls work(chunk), or work(chunk, thread), once for every chunk in [0, num_chunks), spread over the team; `thread`
+  // is the thread's number, below num_threads(). Returns when all chunks are finished; everything that they wrote is
+  // then visible to the caller. `work` must not throw and must not call run(). Allocates nothing.
   template <typename Work>
   void run(std::size_t num_chunks, Work&& work) {
     using Plain = std::remove_reference_t<Work>;
-    run_job({.call = [](const void* context,
-                        std::size_t chunk) { (*static_cast<Plain*>(const_cast<void*>(context)))(chunk); },
+    run_job({.call =
+                 [](const void* context, std::size_t chunk, int thread) {
+                   Plain& call = *static_cast<Plain*>(const_cast<void*>(context));
+                   if constexpr (std::is_invocable_v<Plain&, std::size_t, int>) {
+                     call(chunk, thread);
+                   } else {
+                     call(chunk);
+                   }
+                 },
              .context = &work,
              .num_chunks = num_chunks});
   }
 
  private:
   struct Job {
-    void (*call)(const void* context, std::size_t chunk) = nullptr;
+    void (*call)(const void* context, std::size_t chunk, int thread) = nullptr;
     const void* context = nullptr;
     std::size_t num_chunks = 0;
   };
 
   void run_job(const Job& job) RP_EXCLUDES(mutex_);
-  void take_chunks(const Job& job);
-  void serve() RP_EXCLUDES(mutex_);
+  void take_chunks(const Job& job, int thread);
+  void serve(int thread) RP_EXCLUDES(mutex_);
 
   // The next chunk that no thread has taken. Relaxed, because it only hands out indices; mutex_
   // orders the data.

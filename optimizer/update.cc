@@ -73,6 +73,15 @@ UpdateStep step_of(const Sgd& rule, double t) {
   return s;
 }
 
+void update_range(const GroupState& state, const GroupGradients& gradients, std::span<const UpdateSpan> spans,
+                  std::size_t begin, std::size_t end) {
+  for (const UpdateSpan& span : spans) {
+    if (span.begin < end && span.end > begin) {
+      update_kernels().update(state, gradients, span.step, std::max(begin, span.begin), std::min(end, span.end));
+    }
+  }
+}
+
 }  // namespace
 
 UpdateStep update_step_of(const UpdateRule& rule, std::int64_t step) {
@@ -83,14 +92,19 @@ UpdateStep update_step_of(const UpdateRule& rule, std::int64_t step) {
 void update_group(const GroupState& state, const GroupGradients& gradients, std::span<const UpdateSpan> spans,
                   ThreadTeam& team) {
   RP_ASSERT(gradients.num_elements == state.num_elements && gradients.num_uses >= 1);
-  for_each_chunk(state.num_elements, team, [&](std::size_t begin, std::size_t end) {
-    for (const UpdateSpan& span : spans) {
-      if (span.begin < end && span.end > begin) {
-        update_kernels().update(state, gradients, span.step, std::max(begin, span.begin), std::min(end, span.end));
-      }
-    }
+  for_each_chunk(state.num_elements, team,
+                 [&](std::size_t begin, std::size_t end) { update_range(state, gradients, spans, begin, end); });
+}
+
+void update_group(const GroupState& state, const GroupGradients& gradients, std::span<const UpdateSpan> spans,
+                  ThreadTeam& team, UpdateJournal& journal, std::uint64_t pass) {
+  RP_ASSERT(gradients.num_elements == state.num_elements && gradients.num_uses >= 1);
+  journal.run(pass, state, kChunkElements, team, [&](const GroupState& with_undo, std::size_t begin, std::size_t end) {
+    update_range(with_undo, gradients, spans, begin, end);
   });
 }
+
+std::size_t num_journal_chunks(std::size_t num_elements) { return num_chunks(num_elements); }
 
 void update_group(const GroupState& state, const GroupGradients& gradients, const UpdateStep& step, ThreadTeam& team) {
   const UpdateSpan whole{.begin = 0, .end = state.num_elements, .step = step};

@@ -18,6 +18,7 @@
 
 #include "kernels/update_arguments.h"
 #include "optimizer/thread_team.h"
+#include "optimizer/update_journal.h"
 #include "roundpipe/optimizer.h"
 
 namespace rp {
@@ -38,6 +39,12 @@ struct UpdateSpan {
 // in order; the moments that their rules need exist.
 void update_group(const GroupState& state, const GroupGradients& gradients, std::span<const UpdateSpan> spans,
                   ThreadTeam& team);
+// The same, such that another process can finish it: see UpdateJournal::run(). `state` and `gradients` must outlive the
+// process, too.
+void update_group(const GroupState& state, const GroupGradients& gradients, std::span<const UpdateSpan> spans,
+                  ThreadTeam& team, UpdateJournal& journal, std::uint64_t pass);
+// Returns the number of chunks for which the journal of such a group has room.
+[[nodiscard]] std::size_t num_journal_chunks(std::size_t num_elements);
 // The same with one rule for the whole group.
 void update_group(const GroupState& state, const GroupGradients& gradients, const UpdateStep& step, ThreadTeam& team);
 

@@ -19,6 +19,7 @@ namespace {
 // Elements of one iteration of the update loop: a cache line (64 bytes) of each 16-bit array, two
 // lines of each fp32 array.
 constexpr std::size_t kUpdateElements = 32;
+static_assert(kUpdateElements <= kUndoElements);
 // How far ahead the update loop prefetches. The hardware's own prefetcher stops at the end of every
 // page, which with five arrays costs 3 to 10 % of the bandwidth (Zen 5, one and two threads). 256
 // elements were too few; 768 and 1024 were slower.
@@ -96,8 +97,26 @@ typename V::Floats updated(const GroupState& s, const Coefficients<V>& c, typena
 // moments have just been read; streaming them too gained nothing.
 enum class Working : std::uint8_t { kNone, kStore, kStream };
 
+// Copies the elements [i, i + num) before they are overwritten.
+template <typename V, UpdateKind kKind>
+void save_elements(const GroupState& s, std::size_t i, std::size_t num) {
+  constexpr DType kFp32 = DType::kFloat32;
+  UpdateUndo& undo = *s.undo;
+  const std::uint64_t half = (undo.place & 1) ^ 1;
+  for (std::size_t k = 0; k < num; k += V::kWidth) {
+    V::template store<kFp32>(undo.master[half], k, V::template load<kFp32>(s.old_master, i + k));
+    if constexpr (num_moments(kKind) >= 1)
+      V::template store<kFp32>(undo.m[half], k, V::template load<kFp32>(s.m, i + k));
+    if constexpr (num_moments(kKind) == 2)
+      V::template store<kFp32>(undo.v[half], k, V::template load<kFp32>(s.v, i + k));
+  }
+  __atomic_thread_fence(__ATOMIC_RELEASE);  // orders the stores before and behind it; on x86, for the compiler only
+  __atomic_store_n(&undo.place, UpdateUndo::place_of(i, num, half), __ATOMIC_RELAXED);
+  __atomic_thread_fence(__ATOMIC_RELEASE);
+}
+
 // Updates whole groups of vectors, starting at `i`. Returns the first element that is left.
-template <typename V, UpdateKind kKind, DType kGradient, DType kDType, Working kWorking>
+template <typename V, UpdateKind kKind, DType kGradient, DType kDType, Working kWorking, bool kSaves>
 std::size_t update_vectors(const GroupState& state, const GroupGradients& gradients, const UpdateStep& step,
                            std::size_t i, std::size_t end) {
   constexpr DType kFp32 = DType::kFloat32;
@@ -112,6 +131,7 @@ std::size_t update_vectors(const GroupState& state, const GroupGradients& gradie
       prefetch_update<kFp32>(s.old_master, i + kPrefetchElements);
       prefetch_update<kGradient>(grads.uses[0], i + kPrefetchElements);
     }
+    if constexpr (kSaves) save_elements<V, kKind>(s, i, kStride);
 #pragma GCC unroll 4
     for (std::size_t at = i; at < i + kStride; at += V::kWidth) {
       const auto g = gradient_at<V, kGradient>(grads, at) * c.gradient_scale;
@@ -173,33 +193,44 @@ std::size_t with_dtype(DType dtype, const Visit& visit) {
 
 // The ranges: first whole vectors, then the rest with the portable kernels.
 
-template <typename V, UpdateKind kKind>
+template <typename V, UpdateKind kKind, bool kSaves>
 std::size_t update_kind(const GroupState& state, const GroupGradients& gradients, const UpdateStep& step,
                         std::size_t begin, std::size_t end) {
   const std::uintptr_t working_address = reinterpret_cast<std::uintptr_t>(state.working);
   return with_dtype(gradients.dtype, [&](auto gradient) {
     constexpr DType kGradient = decltype(gradient)::value;
     if (state.working == nullptr) {
-      return update_vectors<V, kKind, kGradient, DType::kFloat32, Working::kNone>(state, gradients, step, begin, end);
+      return update_vectors<V, kKind, kGradient, DType::kFloat32, Working::kNone, kSaves>(state, gradients, step, begin,
+                                                                                          end);
     }
     return with_dtype(state.working_dtype, [&](auto working) {
       constexpr DType kDType = decltype(working)::value;
       const bool stream = V::kWidth > 1 && (working_address + begin * kBytes<kDType>) % 64 == 0;
-      return stream ? update_vectors<V, kKind, kGradient, kDType, Working::kStream>(state, gradients, step, begin, end)
-                    : update_vectors<V, kKind, kGradient, kDType, Working::kStore>(state, gradients, step, begin, end);
+      return stream ? update_vectors<V, kKind, kGradient, kDType, Working::kStream, kSaves>(state, gradients, step,
+                                                                                            begin, end)
+                    : update_vectors<V, kKind, kGradient, kDType, Working::kStore, kSaves>(state, gradients, step,
+                                                                                           begin, end);
     });
   });
+}
+
+template <typename V, bool kSaves>
+std::size_t update_whole_vectors(const GroupState& state, const GroupGradients& gradients, const UpdateStep& step,
+                                 std::size_t begin, std::size_t end) {
+  switch (step.kind) {
+    case UpdateKind::kAdam: return update_kind<V, UpdateKind::kAdam, kSaves>(state, gradients, step, begin, end);
+    case UpdateKind::kMomentum:
+      return update_kind<V, UpdateKind::kMomentum, kSaves>(state, gradients, step, begin, end);
+    case UpdateKind::kPlain: return update_kind<V, UpdateKind::kPlain, kSaves>(state, gradients, step, begin, end);
+  }
+  return begin;
 }
 
 template <typename V>
 void update_range(const GroupState& state, const GroupGradients& gradients, const UpdateStep& step, std::size_t begin,
                   std::size_t end) {
-  std::size_t done = begin;
-  switch (step.kind) {
-    case UpdateKind::kAdam: done = update_kind<V, UpdateKind::kAdam>(state, gradients, step, begin, end); break;
-    case UpdateKind::kMomentum: done = update_kind<V, UpdateKind::kMomentum>(state, gradients, step, begin, end); break;
-    case UpdateKind::kPlain: done = update_kind<V, UpdateKind::kPlain>(state, gradients, step, begin, end); break;
-  }
+  const std::size_t done = state.undo == nullptr ? update_whole_vectors<V, false>(state, gradients, step, begin, end)
+                                                 : update_whole_vectors<V, true>(state, gradients, step, begin, end);
   if (done < end) kPortableUpdateKernels.update(state, gradients, step, done, end);
 }
 
