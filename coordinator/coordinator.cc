@@ -55,7 +55,8 @@ std::vector<std::unique_ptr<PipelineState>> Coordinator::make_pipelines() {
                        .waits = RunReport::waits(options_.board, CoordinatorThread::kUpdates, state->number),
                        .board = options_.board,
                        .trace = &trace_.updates(state->number),
-                       .make_updater = options_.make_updater});
+                       .make_updater = options_.make_updater,
+                       .journal = store_.journal()});
     pipelines.push_back(std::move(state));
   }
   return pipelines;
@@ -99,6 +100,41 @@ void Coordinator::restart_at(int pipeline, std::uint64_t steps, std::uint64_t ro
   state.restart_at(steps, rounds, next);
   trace_.updates(pipeline).set_version_of_step_0(state.version_of_step_0);
   state.updates->restart_at(next, history);
+}
+
+void Coordinator::finish_restart(int pipeline, const std::string& restart_data) {
+  PipelineState& state = at(pipeline);
+  if (!state.updates->records_steps()) return;
+  StepRecord record{.steps = state.num_steps, .rounds = state.num_rounds, .history = {}, .restart_data = restart_data};
+  {
+    MutexLock lock(state_.mutex);
+    record.results.buffers = state_.flow.contents_of(state_.flow.buffers(pipeline).newest());
+  }
+  state.updates->record_weights(state.version(), std::move(record));
+}
+
+int Coordinator::recover(int pipeline) {
+  PipelineState& state = at(pipeline);
+  if (!state.updates->records_steps()) return 0;
+  const std::optional<Version> version = store_.journal()->newest(pipeline);
+  const std::optional<StepRecord> record =
+      version ? StepRecord::from_bytes(store_.journal()->record(pipeline, *version)) : std::nullopt;
+  if (!record) {
+    throw Error(
+        ExitCode::kUserError,
+        "the process before this one was writing weights that only it knew, so the run cannot go on where it was; "
+        "resume from a checkpoint");
+  }
+  state.restart_at(record->steps, record->rounds, *version);
+  trace_.updates(pipeline).set_version_of_step_0(state.version_of_step_0);
+  const int num_left = state.updates->recover(*version, *record);
+  std::map<int, BlockContents> buffers;
+  for (const auto& [layer, block] : record->results.buffers) {
+    const BlockHead head = read_block_head(block.data(), block.size());
+    buffers[layer].tensors = head.views(block.data() + head.data_offset);
+  }
+  set_buffers(pipeline, buffers);
+  return num_left;
 }
 
 void Coordinator::fail(const std::exception_ptr& error) {
@@ -194,7 +230,10 @@ std::shared_ptr<StepOutcome> Coordinator::accept_step(int pipeline, StepRequest 
     state_.check_failure();
     state_.flow.buffers(pipeline).end_step();
   }
+  request.num_rounds = static_cast<std::uint64_t>(state.rounds_since_step);
   const Version used_version = state.count_step();
+  request.steps = state.num_steps;
+  request.rounds = state.num_rounds_of_steps;
   return state.updates->accept_step(state.version(), used_version, std::move(request));
 }
 

@@ -17,6 +17,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -66,6 +67,12 @@ class Coordinator {
   // weights will be written to the store from outside. REQUIRES: nothing in flight, no round since
   // the last step.
   void restart_at(int pipeline, std::uint64_t steps, std::uint64_t rounds, const UpdateHistory& history);
+  // Declares that the weights of restart_at() are written. `restart_data`: as of StepOptions.
+  void finish_restart(int pipeline, const std::string& restart_data);
+  // Finishes the last step of the coordinator that has left the store's journal, and goes on behind it. Returns the
+  // number of weight groups that it had not updated. REQUIRES: the store was made from its remains; called once, before
+  // anything else. Throws rp::Error (kUserError) if the journal has no record.
+  int recover(int pipeline);
   // Preserves the state after the last accepted step in `snapshot`, whatever is accepted next. Only
   // one state is kept at a time.
   void keep_state(int pipeline, std::shared_ptr<StateSnapshot> snapshot) {

@@ -164,11 +164,33 @@ std::exception_ptr RoundFlow::commit(const Completion& completion) {
     }
   }
   blocks_.commit(next.round, command_of(round, slot));
+  report_results(next.round);
   commit_gradients(round, slot);
   if (!round.graph_is_open() && round.num_committed == round.slots.size()) end(round);
   dispatcher_.dispatch();
   report_.slots(dispatcher_);
   return nullptr;
+}
+
+// Called before the gradients are committed, after which the step may be applied.
+void RoundFlow::report_results(const std::shared_ptr<Round>& round) {
+  Pipeline& pipeline = at(round->traits.pipeline);
+  if (!pipeline.updates.records_steps() || round->traits.mode != RoundMode::kTrain) return;
+  const bool goes_back = round->traits.kind == RoundKind::kForwardBackward || round->is(RoundState::kBackward);
+  if (!goes_back || round->num_committed < round->slots.size()) return;
+  std::map<int, BlockOfRound> buffers;
+  for (const auto& [layer, _] : pipeline.buffers.newest()) buffers[layer] = {round, {BlockKind::kBuffers, layer}};
+  pipeline.updates.round_ended(round->next_version, round->losses, contents_of(buffers));
+}
+
+std::map<int, std::vector<std::byte>> RoundFlow::contents_of(const std::map<int, BlockOfRound>& blocks) const {
+  std::map<int, std::vector<std::byte>> contents;
+  for (const auto& [layer, block] : blocks) {
+    const BlockPlace& place = store_.round_table(*block.round).place(block.row.kind, block.row.index, 0);
+    const std::byte* const data = store_.block_data(place);
+    contents[layer] = {data, data + place.bytes};
+  }
+  return contents;
 }
 
 void RoundFlow::commit_losses(Round& round) {

@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -92,6 +93,9 @@ class RoundFlow {
   // some still do not fit.
   bool flush_frees() { return frees_.flush(); }
 
+  // Returns copies of blocks that are kept, by layer.
+  [[nodiscard]] std::map<int, std::vector<std::byte>> contents_of(const std::map<int, BlockOfRound>& blocks) const;
+
   [[nodiscard]] const Dispatcher& slots() const { return dispatcher_; }
   [[nodiscard]] const StagePlans& plans() const { return plans_; }
   // By worker, as reported with the worker's last completion.
@@ -112,6 +116,7 @@ class RoundFlow {
   void launch(const std::shared_ptr<Round>& round, std::size_t first_slot, std::size_t end_slot);
   template <typename Do>
   void for_trained_uses(const Round& round, const LayerRange& layers, Do&& action);
+  void report_results(const std::shared_ptr<Round>& round);
   void commit_losses(Round& round);
   void commit_gradients(const Round& round, const Slot& slot);
   // REQUIRES: the round's last slot is committed, and no backward pass can follow.

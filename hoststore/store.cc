@@ -8,6 +8,7 @@
 #include "common/system/core_dump.h"
 #include "common/system/usable_cores.h"
 #include "common/text.h"
+#include "hoststore/data_checksum.h"
 #include "hoststore/memory/memory_limit.h"
 #include "roundpipe/error.h"
 
@@ -113,39 +114,63 @@ const char* store_part_name(StorePart part) {
   return "";
 }
 
+StoreRemains StoreRemains::of(std::vector<UniqueFd> descriptors) {
+  StoreRemains remains;
+  if (descriptors.size() > kNumSegments) remains.journal = StepJournal::attach(std::move(descriptors.back()));
+  for (std::size_t i = kParameters; i < kNumSegments; ++i)
+    remains.segments.push_back(Segment::attach(std::move(descriptors[i]), kPurposes[i]));
+  return remains;
+}
+
 std::unique_ptr<Store> Store::create(const StoreSettings& settings, const Catalogue& catalogue) {
+  return create(settings, catalogue, std::nullopt);
+}
+
+std::unique_ptr<Store> Store::create(const StoreSettings& settings, const Catalogue& catalogue, StoreRemains remains) {
+  return create(settings, catalogue, std::optional(std::move(remains)));
+}
+
+std::unique_ptr<Store> Store::create(const StoreSettings& settings, const Catalogue& catalogue,
+                                     std::optional<StoreRemains> remains) {
   check_numbers(settings, catalogue);
   const StoreBytes bytes = needed(settings, catalogue);
   const bool in_files = !settings.params_on.empty();
   if (settings.is_sparse) {
     check_emulated_memory(bytes, settings.emulated_memory_bytes);
-  } else if (!in_files) {
+  } else if (!in_files && !remains) {
     check_memory(bytes);
   }
   std::unique_ptr<Store> store(new Store);
   const SharedHugePages huge_pages = settings.is_sparse ? SharedHugePages::kNever : shared_huge_pages();
-  store->backing_ =
-      choose_backing(settings.backing, in_files || settings.is_sparse ? bytes.control : bytes.total(), huge_pages);
+  const bool is_small = in_files || settings.is_sparse || remains;
+  store->backing_ = choose_backing(settings.backing, is_small ? bytes.control : bytes.total(), huge_pages);
   store->placement_.has_huge_pages =
       !in_files && store->backing_ == Backing::kMemfd && huge_pages != SharedHugePages::kNever;
-  for (std::size_t i = 0; i < kNumSegments; ++i) {
-    store->segments_.push_back(in_files && i != kControl ? Segment::create_file(settings.params_on, kPurposes[i])
-                                                         : Segment::create(store->backing_, kPurposes[i]));
-  }
-  if (in_files && !settings.is_sparse)
-    check_disk(bytes, settings.params_on);  // after create_file() has checked that the directory exists
   const std::vector<int> nodes = in_files || settings.is_sparse ? std::vector<int>() : allowed_memory_nodes();
   store->placement_.num_nodes = std::max(1, static_cast<int>(nodes.size()));
   const InterleavedPages interleaved(nodes);
-  const bool by_populating = store->placement_.has_huge_pages && huge_pages == SharedHugePages::kAdvised;
-  store->reserve(settings, bytes, by_populating);
+  const bool by_populating = !remains && store->placement_.has_huge_pages && huge_pages == SharedHugePages::kAdvised;
+  store->segments_.push_back(Segment::create(store->backing_, kPurposes[kControl]));
+  store->segments_.front().reserve(bytes.control);
   ControlHeader header = header_for(settings, catalogue);
   if (getrandom(header.run_id.data(), sizeof(header.run_id), 0) != sizeof(header.run_id)) {
     throw Error(ExitCode::kNoResource, "no random numbers from the kernel");
   }
+  const std::vector<std::byte> text = catalogue.to_bytes();
+  const ProgramIdentity identity{
+      .build_id = header.build_id, .fingerprint = header.fingerprint, .catalogue = DataChecksum::of(text)};
+  if (remains) {
+    remains->journal->check_identity(identity);
+    store->adopt(std::move(*remains), bytes);
+  } else {
+    store->create_segments(settings, bytes, by_populating);
+    if (!settings.journal_scratch_bytes.empty()) {
+      store->journal_ =
+          StepJournal::create(store->backing_, identity, header.num_groups, settings.journal_scratch_bytes);
+    }
+  }
   store->control_ = Mapping(store->segments_[kControl], Access::kReadWrite, 0, bytes.control);
   std::memcpy(store->control_.data(), &header, sizeof(header));
-  const std::vector<std::byte> text = catalogue.to_bytes();
   std::memcpy(store->control_.data() + header.catalogue_offset, text.data(), text.size());
   const Backing arena_backing = settings.backing == "shm" ? Backing::kShm : Backing::kMemfd;
   for (std::uint64_t i = 0; i <= settings.num_workers; ++i) {
@@ -161,18 +186,35 @@ std::unique_ptr<Store> Store::create(const StoreSettings& settings, const Catalo
   return store;
 }
 
-// `by_populating`: the memory of weights, gradients and state is reserved later, by
-// populate_huge_pages().
-void Store::reserve(const StoreSettings& settings, const StoreBytes& bytes, bool by_populating) {
+// `by_populating`: the memory is reserved later, by populate_huge_pages().
+void Store::create_segments(const StoreSettings& settings, const StoreBytes& bytes, bool by_populating) {
+  const bool in_files = !settings.params_on.empty();
   const std::array<std::uint64_t, kNumSegments> lengths = {bytes.control, bytes.parameters, bytes.gradients,
                                                            bytes.state};
-  for (std::size_t i = 0; i < kNumSegments; ++i) {
-    if (i != kControl && (settings.is_sparse || by_populating)) {
+  for (std::size_t i = kParameters; i < kNumSegments; ++i) {
+    segments_.push_back(in_files ? Segment::create_file(settings.params_on, kPurposes[i])
+                                 : Segment::create(backing_, kPurposes[i]));
+  }
+  if (in_files && !settings.is_sparse)
+    check_disk(bytes, settings.params_on);  // after create_file() has checked that the directory exists
+  for (std::size_t i = kParameters; i < kNumSegments; ++i) {
+    if (settings.is_sparse || by_populating) {
       segments_[i].lengthen(lengths[i]);
     } else {
       segments_[i].reserve(lengths[i]);
     }
   }
+}
+
+void Store::adopt(StoreRemains remains, const StoreBytes& bytes) {
+  const std::array<std::uint64_t, 3> lengths = {bytes.parameters, bytes.gradients, bytes.state};
+  for (std::size_t i = 0; i < lengths.size(); ++i) {
+    if (remains.segments[i].bytes() < lengths[i])
+      throw Error(ExitCode::kUserError,
+                  cat("the ", remains.segments[i].purpose(), " that another process has left are too short"));
+    segments_.push_back(std::move(remains.segments[i]));
+  }
+  journal_ = std::move(remains.journal);
 }
 
 // fallocate() ignores that a mapping requests huge pages. If the kernel provides them only on
@@ -219,7 +261,10 @@ std::unique_ptr<Store> Store::attach(std::vector<UniqueFd> descriptors) {
   if (length < sizeof(ControlHeader)) throw strange;
   store->control_ = Mapping(store->segments_[kControl], Access::kReadWrite, 0, length);
   const ControlHeader& header = store->header();
-  if (!is_sound(header, length) || header.num_workers + 1 + kNumSegments != descriptors.size()) throw strange;
+  const std::size_t num_descriptors =
+      kNumSegments + header.num_workers + 1;  // and perhaps the journal, for coordinators
+  if (!is_sound(header, length) || (descriptors.size() != num_descriptors && descriptors.size() != num_descriptors + 1))
+    throw strange;
   for (std::uint64_t i = 0; i <= header.num_workers; ++i) {
     store->arenas_.push_back(std::make_unique<ArenaView>(
         Segment::attach(std::move(descriptors[kNumSegments + i]), arena_purpose(i, header.num_workers)),
@@ -261,6 +306,7 @@ std::vector<int> Store::descriptors() const {
   std::vector<int> result;
   for (const Segment& segment : segments_) result.push_back(segment.fd());
   for (const auto& arena : arenas_) result.push_back(arena->segment().fd());
+  if (journal_) result.push_back(journal_->fd());
   return result;
 }
 

@@ -21,6 +21,7 @@
 #include "hoststore/control.h"
 #include "hoststore/memory/page_populator.h"
 #include "hoststore/memory/segment.h"
+#include "hoststore/step_journal.h"
 
 namespace rp {
 
@@ -40,6 +41,8 @@ struct StoreSettings {
   // which no process reads or writes their data.
   bool is_sparse = false;
   std::uint64_t emulated_memory_bytes = 0;  // sparse: the memory of the emulated machine; 0: no limit
+  // By pipeline: the scratch memory of the journal of steps (step_journal.h). Empty: there is no journal.
+  std::vector<std::uint64_t> journal_scratch_bytes{};
   bool check_consistency = false;  // weight stamps, and round tables with checksums: docs/design/consistency-checker.md
 };
 
@@ -60,12 +63,24 @@ enum class StorePart { kControl, kActivations, kWeights, kGradients };
 inline constexpr std::size_t kNumStoreParts = 4;
 [[nodiscard]] const char* store_part_name(StorePart part);
 
+// What a coordinator that has died leaves to another one: weights, gradients, optimizer state, and its journal.
+struct StoreRemains {
+  // `descriptors`: those of its Store. Throws rp::Error (kUserError) if there is no journal.
+  [[nodiscard]] static StoreRemains of(std::vector<UniqueFd> descriptors);
+
+  std::vector<Segment> segments;  // parameters, gradients, state
+  std::unique_ptr<StepJournal> journal;
+};
+
 class Store {
  public:
   // Creates the store and, unless it is sparse, reserves all its arenas. Throws rp::Error:
   // kNoResource, with the need, the free amount and a remedy; kUsage if there are more workers or
   // layers than control.h allows, or if params_on is not a directory.
   static std::unique_ptr<Store> create(const StoreSettings& settings, const Catalogue& catalogue);
+  // Creates a store around the remains of another one: everything but weights, gradients, optimizer state and journal
+  // is new. Throws rp::Error (kUserError) if they are of another program or model.
+  static std::unique_ptr<Store> create(const StoreSettings& settings, const Catalogue& catalogue, StoreRemains remains);
 
   // Populates the memory of weights, optimizer state and gradients that this process has mapped, in
   // background threads (page_populator.h). Does nothing if that memory is in files or belongs to an
@@ -99,6 +114,8 @@ class Store {
   [[nodiscard]] const Placement& placement() const { return placement_; }
   // Returns how much memory or disk space the kernel has allocated to the store so far.
   [[nodiscard]] StoreBytes allocated() const;
+  // In the coordinator: the journal of steps; null if there is none.
+  [[nodiscard]] StepJournal* journal() { return journal_.get(); }
   [[nodiscard]] int num_workers() const { return static_cast<int>(header().num_workers); }
 
   // Words. control.h names their writers.
@@ -192,7 +209,11 @@ class Store {
 
  private:
   Store() = default;
-  void reserve(const StoreSettings& settings, const StoreBytes& bytes, bool by_populating);
+  static std::unique_ptr<Store> create(const StoreSettings& settings, const Catalogue& catalogue,
+                                       std::optional<StoreRemains> remains);
+  // Creates the segments of weights, gradients and state.
+  void create_segments(const StoreSettings& settings, const StoreBytes& bytes, bool by_populating);
+  void adopt(StoreRemains remains, const StoreBytes& bytes);
   void populate_huge_pages();
   void map(bool is_coordinator);
   [[nodiscard]] std::vector<PagePopulator::Range> populated_ranges() const;
@@ -208,6 +229,7 @@ class Store {
   Catalogue catalogue_;
   ControlLayout layout_{ControlHeader{}};
   std::vector<Segment> segments_;  // control, parameters, gradients, state
+  std::unique_ptr<StepJournal> journal_;
   Mapping control_;
   Mapping parameters_;
   Mapping gradients_;

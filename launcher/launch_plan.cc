@@ -117,6 +117,7 @@ LaunchPlan make_launch_plan(const LaunchOptions& options, const LocalMachine& ma
   plan.command = options.command;
   plan.tag_output = options.tag_output;
   plan.on_worker_failure = options.on_worker_failure;
+  plan.restarts_coordinator = options.restarts_coordinator;
   plan.max_restarts = options.max_restarts;
   plan.log_dir = options.log_dir.value_or("");
   const GpuChoice choice = chosen_gpus(options, machine, own_directory, library_path);

@@ -31,6 +31,7 @@ struct LaunchPlan {
   bool tag_output = false;
   std::filesystem::path log_dir;  // empty: no log files
   WorkerFailurePolicy on_worker_failure = WorkerFailurePolicy::kReplay;
+  bool restarts_coordinator = false;
   int max_restarts = 0;
   std::string note;  // a note for the user about the choice of GPUs; empty if there is none
 };

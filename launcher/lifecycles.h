@@ -14,17 +14,22 @@ enum class RunPhase : std::uint8_t {
   kWorkerLost,     // a worker failed: the coordinator may end on its own
   kTerminating,    // the coordinator was sent TERM
   kInterrupted,    // second INT: the coordinator has little time left
+  kRestarting,     // the coordinator died and can go on: the workers end, then the program is started again
   kWorkersEnding,  // the coordinator has ended: the workers are expected to end on their own
   kKilling,        // everything was sent KILL
   kDone,           // no process is left
 };
 
-inline constexpr LifecycleTable<RunPhase, 7, 13> kRunLifecycle = {
+inline constexpr LifecycleTable<RunPhase, 8, 17> kRunLifecycle = {
     "run",
-    {"running", "worker lost", "terminating", "interrupted", "workers ending", "killing", "done"},
+    {"running", "worker lost", "terminating", "interrupted", "restarting", "workers ending", "killing", "done"},
     {{
         {RunPhase::kRunning, RunPhase::kWorkerLost, "a worker failed"},
         {RunPhase::kRunning, RunPhase::kInterrupted, "second INT"},
+        {RunPhase::kRunning, RunPhase::kRestarting, "the coordinator died and can go on"},
+        {RunPhase::kRestarting, RunPhase::kRunning, "the program is started again"},
+        {RunPhase::kRestarting, RunPhase::kKilling, "a signal asked for the end"},
+        {RunPhase::kRestarting, RunPhase::kDone, "a worker cannot be killed"},
         {RunPhase::kRunning, RunPhase::kWorkersEnding, "the coordinator ended"},
         {RunPhase::kWorkerLost, RunPhase::kTerminating,
          "the coordinator neither ended by itself nor wrote a checkpoint"},

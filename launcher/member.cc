@@ -41,8 +41,8 @@ std::string file_stem(std::string name) {
 
 }  // namespace
 
-Member::Member(RunContext& run, const PlannedProcess& planned)
-    : planned_(planned), channel_(UniqueFd()), process_(start(run)) {}
+Member::Member(RunContext& run, const PlannedProcess& planned, bool takes_over)
+    : planned_(planned), takes_over_(takes_over), channel_(UniqueFd()), process_(start(run)) {}
 
 ChildProcess Member::start(RunContext& run) {
   auto [ours, theirs] = Channel::create_pair();
@@ -90,11 +90,13 @@ std::vector<std::string> Member::environment(const RunContext& run) const {
   added.emplace_back(kChannelVariable, std::to_string(child_end_->fd()));
   added.emplace_back(kLivenessVariable, std::to_string(run.liveness_read.get()));
   added.emplace_back(kFaultBoardVariable, std::to_string(run.board.fd()));
+  if (!is_worker() && run.plan.restarts_coordinator)
+    added.emplace_back(kRestartVariable, takes_over_ ? "now" : "possible");
   std::vector<std::string> list;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string text = *entry;
     const std::string name = text.substr(0, text.find('='));
-    const bool replaced = name == kWorkerVariable || name == kGpuVariable ||
+    const bool replaced = name == kWorkerVariable || name == kGpuVariable || name == kRestartVariable ||
                           std::any_of(added.begin(), added.end(), [&name](const auto& v) { return v.first == name; });
     if (!replaced) list.push_back(text);
   }

@@ -22,9 +22,9 @@ namespace rp {
 // runs.
 class Member {
  public:
-  // REQUIRES: as for ChildProcess::start(). Throws what ChildProcess::start() throws, and rp::Error
-  // kOutputFailed if a log file cannot be created.
-  Member(RunContext& run, const PlannedProcess& planned);
+  // `takes_over`: a coordinator that goes on in the place of a dead one. REQUIRES: as for ChildProcess::start(). Throws
+  // what ChildProcess::start() throws, and rp::Error kOutputFailed if a log file cannot be created.
+  Member(RunContext& run, const PlannedProcess& planned, bool takes_over = false);
 
   [[nodiscard]] const std::string& name() const { return planned_.name; }
   [[nodiscard]] int board_index() const { return planned_.board_index; }
@@ -80,6 +80,7 @@ class Member {
   void move_to(MemberState state) { lifecycle_.move_to(state, board_index()); }
 
   PlannedProcess planned_;
+  bool takes_over_;
   Channel channel_;
   std::optional<Channel> child_end_;   // the child's end; closed here once the child has started
   std::vector<UniqueFd> child_stdio_;  // for its stdout and stderr; closed here once it has started

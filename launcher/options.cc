@@ -152,6 +152,9 @@ void read_settings(const AskedSettings& asked, LaunchOptions& options) {
   if (const auto a = asked.value("tag-output")) options.tag_output = parse_switch(a->name, a->value);
   if (const auto a = asked.value("log-dir")) options.log_dir = a->value;
   if (const auto a = asked.value("dry-run")) options.dry_run = parse_switch(a->name, a->value);
+  if (const auto a = asked.value("on-coordinator-failure")) {
+    options.restarts_coordinator = parse_choice(a->name, a->value, {"abort", "restart"}) == "restart";
+  }
   if (const auto a = asked.value("on-worker-failure")) {
     const std::string policy = parse_choice(a->name, a->value, {"abort", "replay", "shrink"});
     options.on_worker_failure = policy == "replay"   ? WorkerFailurePolicy::kReplay
@@ -228,12 +231,21 @@ const std::vector<OptionSpec>& launch_option_specs() {
          .details =
              "After a worker was killed or hung: end the run (`abort`), start another in its place (`replay`), or go "
              "on with one less (`shrink`). The results are the same bits: see [Lost workers](#lost-workers)"},
+        {.name = "on-coordinator-failure",
+         .argument = "abort|restart",
+         .variable = "RP_ON_COORDINATOR_FAILURE",
+         .default_text = "restart",
+         .concerns = "rp-launch",
+         .help = "After the coordinator was killed or crashed: end the run, or start the program again, which goes on",
+         .details =
+             "After the coordinator was killed or crashed: end the run (`abort`), or start the program again, if it "
+             "can go on (`restart`): see [A lost coordinator](#a-lost-coordinator)"},
         {.name = "max-restarts",
          .argument = "N",
          .variable = "RP_MAX_RESTARTS",
          .default_text = "3",
          .concerns = "rp-launch",
-         .help = "With replay: start at most N workers again in a run, then go on with fewer"},
+         .help = "Start at most N workers again in a run, then go on with fewer; and the program at most N times"},
         {.name = "dry-run",
          .variable = "RP_DRY_RUN",
          .default_text = "0",

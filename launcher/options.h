@@ -30,6 +30,7 @@ struct LaunchOptions {
   std::optional<std::string> log_dir;
   bool dry_run = false;
   WorkerFailurePolicy on_worker_failure = WorkerFailurePolicy::kReplay;
+  bool restarts_coordinator = true;
   int max_restarts = 3;
   std::vector<std::string> command;  // the program and its arguments, verbatim
 };

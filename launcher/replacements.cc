@@ -9,6 +9,24 @@
 
 namespace rp {
 
+namespace {
+
+// The delay of a start after `num_failures` processes in a row that came to nothing.
+std::int64_t delay_after(int num_failures) {
+  constexpr std::int64_t kFirstDelayNs = kNsPerSecond / 2;
+  constexpr int kMaxDoublings = 5;
+  return num_failures == 0 ? 0 : kFirstDelayNs << std::min(num_failures - 1, kMaxDoublings);
+}
+
+}  // namespace
+
+bool ProgramRestarts::decide(bool has_progressed) {
+  num_fruitless_ = has_progressed ? 0 : num_fruitless_ + 1;
+  return num_fruitless_ < kMaxFruitless && restarts_left_-- > 0;
+}
+
+std::int64_t ProgramRestarts::delay_ns() const { return delay_after(num_fruitless_); }
+
 Replacements::Decision Replacements::decide(const Death& death, int num_left) {
   if (policy_ == WorkerFailurePolicy::kAbort) return Decision::kEndRun;
   int& failed_starts = failed_starts_[death.worker];
@@ -28,8 +46,7 @@ Replacements::Decision Replacements::decide(const Death& death, int num_left) {
 
 std::int64_t Replacements::delay_ns(int worker) const {
   const auto found = failed_starts_.find(worker);
-  if (found == failed_starts_.end() || found->second == 0) return 0;
-  return kFirstDelayNs << std::min(found->second - 1, kMaxDoublings);
+  return found == failed_starts_.end() ? 0 : delay_after(found->second);
 }
 
 }  // namespace rp

@@ -16,6 +16,24 @@ enum class WorkerFailurePolicy : std::uint8_t {
   kShrink,  // the run goes on with a worker less
 };
 
+// Decides whether the program is started again after the death of its coordinator (docs/design/restart.md).
+class ProgramRestarts {
+ public:
+  explicit ProgramRestarts(int max_restarts) : restarts_left_(max_restarts) {}
+
+  // `has_progressed`: the process that died had committed a task. Returns false if no restart is left, or if
+  // kMaxFruitless processes in a row have not progressed.
+  [[nodiscard]] bool decide(bool has_progressed);
+  // Returns how long to wait before the start, in ns: longer each time without progress.
+  [[nodiscard]] std::int64_t delay_ns() const;
+
+  static constexpr int kMaxFruitless = 3;
+
+ private:
+  int restarts_left_;
+  int num_fruitless_ = 0;
+};
+
 class Replacements {
  public:
   Replacements(WorkerFailurePolicy policy, int max_restarts) : policy_(policy), restarts_left_(max_restarts) {}
@@ -41,9 +59,6 @@ class Replacements {
   static constexpr int kMaxDeathsPerTask = 3;
 
  private:
-  static constexpr std::int64_t kFirstDelayNs = kNsPerSecond / 2;
-  static constexpr int kMaxDoublings = 5;
-
   const WorkerFailurePolicy policy_;
   int restarts_left_;
   std::map<std::int64_t, int> deaths_;  // by slot

@@ -26,7 +26,8 @@ constexpr std::int64_t kOutputNs = 2 * kNsPerSecond;  // for queued output, once
 Supervisor::Supervisor(LaunchPlan plan)
     : run_(RunContext::create(std::move(plan), SignalReader::handled())),
       cgroup_(Cgroup::of_this_process()),
-      lost_(run_.plan.on_worker_failure, run_.plan.max_restarts) {
+      lost_(run_.plan.on_worker_failure, run_.plan.max_restarts),
+      restarts_(run_.plan.max_restarts) {
   signal(SIGPIPE, SIG_IGN);
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   oom_kills_before_ = cgroup_.num_oom_kills().value_or(0);
@@ -42,8 +43,9 @@ int Supervisor::run() {
     handle_deaths();
     coordinator().send_unsent();
     start_replacements();
+    restart_program();
     has_been_stopped_ = false;
-    if (all_dead() && !phase_.is(RunPhase::kDone)) move_to(RunPhase::kDone);
+    if (all_dead() && !phase_.is(RunPhase::kRestarting) && !phase_.is(RunPhase::kDone)) move_to(RunPhase::kDone);
     if (deadline_.passed()) on_deadline();
     if (hangs_.next_check().passed()) check_hangs();
     if (progress_.next_check().passed()) phase_.is(RunPhase::kRunning) ? progress_.check() : progress_.stop();
@@ -54,7 +56,7 @@ int Supervisor::run() {
 
 Deadline Supervisor::next_deadline() const {
   Deadline next = deadline_;
-  for (const Deadline& other : {progress_.next_check(), lost_.next_start(), hangs_.next_check()}) {
+  for (const Deadline& other : {progress_.next_check(), lost_.next_start(), hangs_.next_check(), restart_start_}) {
     if (other.left_ns() < next.left_ns()) next = other;
   }
   return next;
@@ -68,6 +70,7 @@ std::int64_t Supervisor::patience_ns(RunPhase phase) const {
     case RunPhase::kTerminating: return kNsPerSecond / 2;
     case RunPhase::kInterrupted: return 2 * kNsPerSecond;
     case RunPhase::kWorkersEnding: return is_watched ? kWatchedEndNs : kEndNs;
+    case RunPhase::kRestarting:
     case RunPhase::kKilling: return 5 * kNsPerSecond;
     case RunPhase::kRunning:
     case RunPhase::kDone: break;
@@ -105,6 +108,7 @@ void Supervisor::on_deadline() {
       // may be busy without being at fault.
       if (finished_ && any_worker_is_busy()) progress_.dump("a worker does not end");
       return move_to(RunPhase::kKilling);
+    case RunPhase::kRestarting:
     case RunPhase::kKilling: return on_slow_deaths();
     case RunPhase::kRunning:
     case RunPhase::kDone: break;
@@ -239,6 +243,7 @@ void Supervisor::on_message(Member& member, Message message) {
     case MessageKind::kStartWorkers: return start_workers(std::move(message));
     case MessageKind::kPreempted: end_.preempted = true; return;
     case MessageKind::kFinished: finished_ = true; return;
+    case MessageKind::kRestartable: is_restartable_ = true; return;
     case MessageKind::kWaitTimeout:
       return hangs_.set_wait_timeout(message.status, run_.plan.on_worker_failure != WorkerFailurePolicy::kAbort);
     case MessageKind::kAttachTimeout: return hangs_.set_attach_timeout(message.status);
@@ -248,8 +253,9 @@ void Supervisor::on_message(Member& member, Message message) {
 }
 
 void Supervisor::start_workers(Message store) {
-  if (store_ || !phase_.is(RunPhase::kRunning)) return;
+  if (coordinator().is(MemberState::kAttached) || !phase_.is(RunPhase::kRunning)) return;
   coordinator().set_attached();
+  members_.resize(1);  // the workers of a coordinator that has died
   store_ = std::move(store);
   store_->kind = MessageKind::kAttach;
   trace_ = RunTrace::copy_of(*store_);
@@ -293,6 +299,8 @@ void Supervisor::handle_deaths() {
 void Supervisor::on_coordinator_death(Member& coordinator) {
   const int status = *coordinator.process().status();
   end_.coordinator_status = status;
+  if (go_on_without_coordinator()) return;
+  end_.hung = coordinator.hang().has_value();
   const bool asked = WIFSIGNALED(status) && end_.stop_signals.contains(WTERMSIG(status));
   // With an exit code other than 0 the program has ended on its own and has reported the reason.
   if (WIFSIGNALED(status) && !asked && coordinator.is(MemberState::kEnded)) note_failure(coordinator);
@@ -325,6 +333,41 @@ void Supervisor::on_worker_death(Member& worker) {
   report_death(worker, MessageKind::kWorkerGone);
   kill_workers();
   if (phase_.is(RunPhase::kRunning)) move_to(RunPhase::kWorkerLost);
+}
+
+bool Supervisor::go_on_without_coordinator() {
+  const bool is_crash = WIFSIGNALED(*coordinator().process().status());
+  if (!phase_.is(RunPhase::kRunning) || !is_crash || !is_restartable_ || finished_ || !end_.stop_signals.empty())
+    return false;
+  const BoardProgress progress = run_.board.entry(coordinator().board_index()).progress();
+  if (!restarts_.decide(progress.committed > 0)) return false;
+  Failure failure = failure_of(coordinator());
+  failure.crash_notice = "";  // nothing is lost
+  run_.err.add(failure_text(failure) +
+               "rp-launch: the program is started again and goes on behind its last step, with the same results\n");
+  restart_start_ = Deadline::after_ns(restarts_.delay_ns());
+  (void)lost_.end();
+  kill_workers();
+  move_to(RunPhase::kRestarting);
+  return true;
+}
+
+// A worker of the coordinator that has died might still write to what the next one reads.
+void Supervisor::restart_program() {
+  if (!phase_.is(RunPhase::kRestarting)) return;
+  if (!end_.stop_signals.empty()) {
+    end_.cut_short = end_.stop_signals.contains(SIGINT);
+    return move_to(RunPhase::kKilling);
+  }
+  if (!all_dead() || !restart_start_.passed()) return;
+  restart_start_ = Deadline::never();
+  hangs_ = HangWatch();
+  members_.front() = std::make_unique<Member>(run_, run_.plan.processes[0], /*takes_over=*/true);
+  store_->kind = MessageKind::kRestart;
+  const bool is_sent = coordinator().channel().send(*store_);
+  store_->kind = MessageKind::kAttach;
+  move_to(RunPhase::kRunning);
+  if (!is_sent) coordinator().kill_on_purpose();
 }
 
 bool Supervisor::go_on_without(Member& worker) {
@@ -377,7 +420,6 @@ void Supervisor::check_hangs() {
   const bool ends_run = !member.is_worker() || run_.plan.on_worker_failure == WorkerFailurePolicy::kAbort;
   if (ends_run) progress_.dump("no progress", true);
   member.end_hung(*hang);
-  if (!member.is_worker()) end_.hung = true;
 }
 
 bool Supervisor::is_out_of_memory(int status) const {

@@ -64,6 +64,10 @@ class Supervisor {
   void handle_deaths();
   void on_coordinator_death(Member& coordinator);
   void on_worker_death(Member& worker);
+  // Has another process take the coordinator's place, if the program can go on. Returns false if the run must end.
+  [[nodiscard]] bool go_on_without_coordinator();
+  // Starts the program again once no process of the run is left and the time has come.
+  void restart_program();
   // Has the coordinator go on without a worker that has died. Returns false if the run must end.
   [[nodiscard]] bool go_on_without(Member& worker);
   void report_death(Member& worker, MessageKind kind);
@@ -108,6 +112,9 @@ class Supervisor {
   RunEnd end_;
   std::optional<Failure> failure_;
   LostWorkers lost_;
+  ProgramRestarts restarts_;
+  bool is_restartable_ = false;                 // the coordinator has declared that another process can take its place
+  Deadline restart_start_ = Deadline::never();  // in the phase kRestarting: not before that
 };
 
 }  // namespace rp

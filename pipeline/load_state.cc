@@ -98,6 +98,7 @@ std::string Pipeline::load_state(const std::filesystem::path& directory) {
       at::Tensor(parameter.working).copy_(parameter.master);
     }
   }
+  impl_->coordinator().finish_restart(impl_->number(), saved.user_data);
   return saved.user_data;
 }
 

@@ -10,6 +10,7 @@
 #include "common/text.h"
 #include "coordinator/run_plans/layer_memories.h"
 #include "coordinator/simulated_steps.h"
+#include "coordinator/updates/memory_group_updater.h"
 #include "hoststore/memory/memory_limit.h"
 #include "pipeline/description/description.h"
 #include "pipeline/description/initial_weights.h"
@@ -83,6 +84,28 @@ StepTimes Runtime::step_times(int pipeline) {
                         .first_trained_layer = store_->catalogue().first_trained_layer(pipeline)});
 }
 
+void Runtime::record_steps(std::optional<StoreRemains> remains) {
+  if (!backend_->has_weights()) return;
+  records_steps_ = true;
+  is_restarted_ = remains.has_value();
+  remains_ = std::move(remains);
+}
+
+void Runtime::recover() {
+  for (int i = 0; i < static_cast<int>(pipelines_.size()); ++i) {
+    if (!is_restarted_) {
+      coordinator_->finish_restart(i, "");
+      continue;
+    }
+    const int num_left = coordinator_->recover(i);
+    if (num_left == 0) continue;
+    std::fprintf(
+        stderr,
+        "roundpipe: step %llu was being applied when the coordinator died; the updates that were left are made\n",
+        static_cast<unsigned long long>(coordinator_->pipeline_state(i).num_steps));
+  }
+}
+
 void Runtime::create_store(const std::function<void(const LoadProgress&)>& tell) {
   backend_->set_pipelines(pipeline_code());
   StoreSettings settings;
@@ -102,7 +125,14 @@ void Runtime::create_store(const std::function<void(const LoadProgress&)>& tell)
   std::vector<PipelineRequest> requests;
   for (const Pipeline::Impl* pipeline : pipelines_) requests.push_back(pipeline->request());
   const Catalogue catalogue = Catalogue::lay_out(requests);
-  store_ = Store::create(settings, catalogue);
+  if (records_steps_) {
+    for (int i = 0; i < static_cast<int>(pipelines_.size()); ++i)
+      settings.journal_scratch_bytes.push_back(
+          MemoryGroupUpdater::journal_bytes(catalogue, catalogue.trained_groups(i)));
+  }
+  store_ =
+      is_restarted_ ? Store::create(settings, catalogue, std::move(*remains_)) : Store::create(settings, catalogue);
+  remains_.reset();
   store_->populate_ahead(population_threads(usable_cores()));  // runs while weights are loaded and workers start
   for (int i = 0; i < static_cast<int>(pipelines_.size()); ++i)
     warn_of_plan(i, plan_settings(i));  // reports wrong plans before any worker starts
@@ -126,8 +156,10 @@ void Runtime::write_weights(const Catalogue& catalogue, const std::function<void
     initial_buffers_.emplace_back();
     buffer_names_.emplace_back();
     if (!backend_->has_weights()) continue;
-    for (const auto& [layer, buffers] :
-         write_initial_weights(pipelines_[i]->model(), catalogue.pipelines()[i], *store_, on_layer)) {
+    const auto written =
+        is_restarted_ ? initial_buffers(pipelines_[i]->model(), catalogue.pipelines()[i])
+                      : write_initial_weights(pipelines_[i]->model(), catalogue.pipelines()[i], *store_, on_layer);
+    for (const auto& [layer, buffers] : written) {
       for (const NamedBuffer& buffer : buffers) {
         initial_buffers_.back()[layer].push_back(buffer.value);
         buffer_names_.back()[layer].push_back(buffer.name);

@@ -36,11 +36,18 @@ class Runtime {
   [[nodiscard]] bool has(const Pipeline::Impl* pipeline) const;
   void clear() { pipelines_.clear(); }
 
-  // In the coordinator: creates the store with the initial weights. Starts no thread.
+  // In the coordinator, before create_store(): another process can go on after the death of this one. `remains`: of the
+  // process before this one, which has died.
+  void record_steps(std::optional<StoreRemains> remains);
+  // In the coordinator: creates the store with the initial weights, or around the remains. Starts no thread.
   void create_store(const std::function<void(const LoadProgress&)>& tell);
   // In the coordinator: must be called before the workers start. `board`, `on_hang` and `trace` are
   // described in CoordinatorOptions.
   void start_coordinator(std::optional<FaultBoardEntry> board, std::function<void()> on_hang, TraceJournal* trace);
+  // In the coordinator, after start_coordinator(), if record_steps() was called: goes on behind the last step of the
+  // process before this one, or records that the training begins.
+  void recover();
+  [[nodiscard]] bool records_steps() const { return records_steps_; }
   // Abandons saves in progress, so that no thread waits for them any more.
   void give_up_saves();
   void end_coordinator();
@@ -91,6 +98,9 @@ class Runtime {
   const RuntimeSettings& settings_;
   const std::unique_ptr<Backend> backend_;
   const int num_workers_;
+  bool records_steps_ = false;
+  std::optional<StoreRemains> remains_;  // until create_store() has taken them
+  bool is_restarted_ = false;
   std::vector<Pipeline::Impl*> pipelines_;
   std::unique_ptr<Store> store_;
   std::vector<std::unique_ptr<ScheduleReport>> schedules_;  // by pipeline; filled by start_coordinator()

@@ -126,12 +126,20 @@ Session::Impl::Impl(int argc, char** argv, const SessionOptions& options)
     for (int i = 0; i < board_->num_entries(); ++i) board_->entry(i).publish_start(getpid());
   }
   if (role_.liveness) liveness_.emplace(std::move(role_.liveness));
+  if (role_.is_restarted) take_remains();
   if (is_coordinator()) {
     rp::set_stop_notice("no further round is begun");
     install_stop_handlers();
   } else {
     signal(SIGXFSZ, SIG_IGN);  // activations are files: exceeding `ulimit -f` must be a plain error
   }
+}
+
+void Session::Impl::take_remains() {
+  Patience patience(*settings_.attach_timeout_seconds * kNsPerSecond);
+  Message message = receive_restart(*role_.channel, patience);
+  (void)RunTrace::take_from(message);  // the trace of this process begins with it
+  remains_ = StoreRemains::of(std::move(message.descriptors));
 }
 
 Session::Impl::~Impl() {
@@ -193,6 +201,28 @@ void Session::Impl::report_hang() {
   std::fputs(dump_text("roundpipe", "a wait ran out", processes, now_ns()).c_str(), stderr);
 }
 
+std::vector<FinishedStep> Session::Impl::restarted(int pipeline) {
+  if (!state_.is(SessionState::kDescribing)) throw Error(ExitCode::kUsage, "call restarted() before Session::start()");
+  handles_restarts_ = true;
+  std::vector<FinishedStep> steps;
+  if (!remains_ || pipeline < 0 || pipeline >= remains_->journal->num_pipelines()) return steps;
+  const StepJournal& journal = *remains_->journal;
+  const std::optional<Version> newest = journal.newest(pipeline);
+  if (!newest) return steps;
+  for (const std::uint64_t steps_ago : {1U, 0U}) {
+    if (newest->value() < steps_ago) continue;
+    std::optional<StepRecord> record = StepRecord::from_bytes(journal.record(pipeline, *newest - steps_ago));
+    if (!record) continue;
+    steps.push_back({.step = static_cast<std::int64_t>(record->steps),
+                     .restart_data = std::move(record->restart_data),
+                     .losses = std::move(record->results.losses),
+                     .grad_norm = record->outcome.grad_norm,
+                     .skipped = record->outcome.skipped,
+                     .loss_scale = record->outcome.loss_scale});
+  }
+  return steps;
+}
+
 int Session::Impl::add(Pipeline::Impl* pipeline) {
   if (!state_.is(SessionState::kDescribing))
     throw Error(ExitCode::kUsage, "a pipeline must be made before Session::start()");
@@ -210,11 +240,14 @@ void Session::Impl::start(const std::function<void(const LoadProgress&)>& tell) 
   if (runtime_->is_empty()) throw Error(ExitCode::kUsage, "make a Pipeline before Session::start()");
   if (role_.role == Role::kWorker) serve_as_worker();
   if (is_alone() && trace_) g_own_trace = &*trace_;
+  if (role_.may_restart && handles_restarts_) runtime_->record_steps(std::move(remains_));
   runtime_->create_store(tell);
   // Starts first, because the ends of workers are reported to the coordinator from now on.
   runtime_->start_coordinator(
       board_entry(), [this] { report_hang(); }, journal());
+  if (runtime_->records_steps()) runtime_->recover();
   start_workers();
+  if (runtime_->records_steps()) send(MessageKind::kRestartable);
   state_.move_to(SessionState::kRunning);
   board_entry().publish_state(ProcessState::kAttached);
 }
@@ -293,6 +326,7 @@ void Session::Impl::preempted() {
 Session::Session(int argc, char** argv, SessionOptions options) : impl_(std::make_unique<Impl>(argc, argv, options)) {}
 Session::~Session() = default;
 bool Session::is_coordinator() const { return impl_->is_coordinator(); }
+std::vector<FinishedStep> Session::restarted(int pipeline) { return impl_->restarted(pipeline); }
 void Session::start(const std::function<void(const LoadProgress&)>& tell) { impl_->start(tell); }
 bool Session::stop_requested() const { return rp::stop_signal() != 0; }
 int Session::stop_signal() const { return rp::stop_signal(); }

@@ -40,6 +40,7 @@ class Session::Impl {
   // Ends the run first, after which no thread uses any pipeline's store.
   void remove(Pipeline::Impl* pipeline);
 
+  [[nodiscard]] std::vector<FinishedStep> restarted(int pipeline);
   void start(const std::function<void(const LoadProgress&)>& tell);
   void set_crash_notice(const std::string& text);
   void preempted();
@@ -47,6 +48,7 @@ class Session::Impl {
  private:
   [[noreturn]] void serve_as_worker();
   void end();
+  void take_remains();
   void start_workers();
   bool send(MessageKind kind, int worker = -1);
   void tell_limit(MessageKind kind, int seconds);
@@ -58,8 +60,10 @@ class Session::Impl {
   [[nodiscard]] WaitRecord user_waits() { return board_entry().waits(CoordinatorThread::kUser); }
 
   ProcessRole role_;
-  RuntimeSettings settings_;      // the settings that hold for this run
-  int wait_timeout_seconds_ = 0;  // as the user has set it; 0: not set
+  RuntimeSettings settings_;             // the settings that hold for this run
+  std::optional<StoreRemains> remains_;  // of the coordinator before this one; taken by start()
+  bool handles_restarts_ = false;        // the program has called restarted()
+  int wait_timeout_seconds_ = 0;         // as the user has set it; 0: not set
   std::shared_ptr<Runtime> runtime_;
   FaultBoard* board_ = nullptr;          // that of rp-launch; if alone, that of this process, for report_hang()
   std::optional<FaultBoard> own_board_;  // used if alone

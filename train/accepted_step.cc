@@ -2,12 +2,14 @@
 
 #include <ATen/ATen.h>
 
+#include <utility>
+
 #include "train/batch_tensors.h"
 
 namespace rp {
 
 AcceptedStep accept_step(Pipeline& pipeline, const TrainSettings& settings, std::int64_t step, TokenBatch& batch,
-                         const Update& update) {
+                         const Update& update, std::string restart_data) {
   AcceptedStep accepted{.step = step, .tokens = batch.num_tokens, .trained_tokens = batch.num_trained};
   // The divisor counts the trained tokens of the whole step, so that the loss is the mean over them
   // however the step is split.
@@ -17,8 +19,9 @@ AcceptedStep accept_step(Pipeline& pipeline, const TrainSettings& settings, std:
     const BatchTensors tensors = tensors_of(batch, settings.sequence_length, round * size, (round + 1) * size);
     accepted.rounds.push_back(pipeline.forward_backward(tensors.inputs, {tensors.labels, divisor}));
   }
-  accepted.result =
-      pipeline.step(update, {.asynchronous = settings.asynchronous, .max_grad_norm = settings.max_grad_norm});
+  accepted.result = pipeline.step(update, {.asynchronous = settings.asynchronous,
+                                           .max_grad_norm = settings.max_grad_norm,
+                                           .restart_data = std::move(restart_data)});
   return accepted;
 }
 

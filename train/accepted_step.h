@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "roundpipe/pipeline.h"
@@ -24,7 +25,8 @@ struct AcceptedStep {
 };
 
 // Accepts the rounds of a step, which split `batch`, and its update. Does not wait for their results.
+// `restart_data`: as of StepOptions.
 [[nodiscard]] AcceptedStep accept_step(Pipeline& pipeline, const TrainSettings& settings, std::int64_t step,
-                                       TokenBatch& batch, const Update& update);
+                                       TokenBatch& batch, const Update& update, std::string restart_data = "");
 
 }  // namespace rp

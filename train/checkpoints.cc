@@ -29,11 +29,14 @@ Checkpoints::Checkpoints(Session& session, Pipeline& pipeline, const TrainSettin
 
 void Checkpoints::start() {
   begun_ns_ = now_ns();
-  set_crash_notice(inputs_.resume.checkpoint ? inputs_.steps_done : -1);
+  const std::vector<std::int64_t> present = directory_.checkpoints();
+  set_crash_notice(inputs_.resume.checkpoint                     ? inputs_.steps_done
+                   : inputs_.finished.empty() || present.empty() ? -1
+                                                                 : present.back());
 }
 
 bool Checkpoints::is_due(std::int64_t step) const {
-  if (step == inputs_.steps_done) return false;
+  if (step == inputs_.steps_done && inputs_.finished.empty()) return false;
   const SaveInterval& interval = settings_.save_every;
   if (interval.steps > 0) return step % interval.steps == 0;
   return interval.seconds > 0 && now_ns() - begun_ns_ >= interval.seconds * kNsPerSecond;

@@ -96,14 +96,16 @@ int main(int argc, char** argv) {
   if (session.is_coordinator() && settings.exported) {
     exported = rp::find_exported_checkpoint(settings);
   } else if (session.is_coordinator()) {
-    inputs = rp::find_run_inputs(settings, session.threads_per_worker());
+    inputs = rp::find_run_inputs(settings, session.threads_per_worker(), session.restarted());
     if (inputs->has_ended) {
       rp::print(rp::ended_text(settings));
       rp::check_printed();
       return 0;
     }
-    header = rp::header_text(settings, *inputs);
-    rp::print(header);
+    if (inputs->finished.empty()) {
+      header = rp::header_text(settings, *inputs);
+      rp::print(header);
+    }
   }
   // A worker derives the same settings from its command line as the coordinator.
   if (!inputs && !settings.exported && rp::needs_model(settings)) {
@@ -129,9 +131,10 @@ int main(int argc, char** argv) {
     const int num_cpu_workers = session.device() == "cpu" ? session.num_workers() : 0;
     rp::check_activations(settings, rp::least_activation_bytes(settings, pipeline.plan_text(), num_cpu_workers),
                           rp::available_memory());
+    const bool is_first = inputs->finished.empty();
     rp::Training training(session, pipeline, settings, loss, *inputs,
-                          header + rp::settings_text(settings, session.threads_per_worker()) + plans);
-    rp::print(plans);
+                          is_first ? header + rp::settings_text(settings, session.threads_per_worker()) + plans : "");
+    if (is_first) rp::print(plans);
     training.run();
     rp::check_printed();
   } catch (...) {

@@ -151,6 +151,15 @@ void find_checkpoint(const TrainSettings& settings, RunInputs& inputs, Problems&
   inputs.evaluations = inputs.resume.saved.evaluations;
 }
 
+void go_on_behind_finished(const TrainSettings& settings, RunInputs& inputs) {
+  const FinishedStep& last = inputs.finished.back();
+  if (!last.restart_data.empty()) inputs.resume.saved = parse_run_state("the state of the run", last.restart_data);
+  inputs.steps_done = inputs.resume.saved.step;
+  inputs.batches->seek(inputs.resume.saved.data_cursor);
+  inputs.evaluations = inputs.resume.saved.evaluations;
+  inputs.notes.push_back(cat("goes on after step ", inputs.steps_done, " of ", settings.max_steps));
+}
+
 // Returns true if nothing is left to do for a job that is queued repeatedly with --resume auto.
 bool has_ended(const TrainSettings& settings) {
   const RunDirectory output(settings.output);
@@ -165,10 +174,12 @@ bool has_ended(const TrainSettings& settings) {
 
 }  // namespace
 
-RunInputs find_run_inputs(TrainSettings& settings, int threads_per_worker) {
+RunInputs find_run_inputs(TrainSettings& settings, int threads_per_worker, std::vector<FinishedStep> finished) {
   RunInputs inputs;
   inputs.threads_per_worker = threads_per_worker;
-  inputs.has_ended = has_ended(settings);
+  inputs.finished = std::move(finished);
+  const bool is_restarted = !inputs.finished.empty();
+  inputs.has_ended = !is_restarted && has_ended(settings);
   if (inputs.has_ended) return inputs;
   Problems problems;
   inspect_model(settings, inputs, problems);
@@ -181,10 +192,15 @@ RunInputs find_run_inputs(TrainSettings& settings, int threads_per_worker) {
   problems.collect([&] { open_data(settings, inputs, has_model ? inputs.model.vocabulary : kAnyVocabulary); });
   if (inputs.sequences) fill_in_by_data(settings, inputs.sequences->size());
   check_steps(settings, problems);
+  if (has_model) inputs.checkpoint_bytes = checkpoint_bytes(settings, inputs.model.num_trained);
+  if (is_restarted) {
+    problems.throw_if_any();
+    go_on_behind_finished(settings, inputs);
+    return inputs;
+  }
   RunDirectory(settings.output).check(settings.is_resumed(), problems);
   if (settings.is_resumed()) problems.collect([&] { find_checkpoint(settings, inputs, problems); });
   if (has_model) {
-    inputs.checkpoint_bytes = checkpoint_bytes(settings, inputs.model.num_trained);
     check_disk(settings, inputs.model, num_checkpoints_to_come(settings, inputs.steps_done), inputs.checkpoint_bytes,
                problems);
   }

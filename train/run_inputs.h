@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "roundpipe/models.h"
+#include "roundpipe/session.h"
 #include "train/data/batches.h"
 #include "train/data/token_file.h"
 #include "train/resume_point.h"
@@ -29,9 +30,11 @@ struct RunInputs {
   std::unique_ptr<BatchSource> batches;  // deals out whole steps of `sequences`
   std::unique_ptr<TokenFile> eval_data;  // the file of --eval-data; null without it
   std::unique_ptr<Sequences>
-      eval_sequences;              // to evaluate on, from `eval_data` or held out of `data`; null: no evaluation
-  ResumePoint resume;              // without a checkpoint, the run begins at step 0
-  std::int64_t steps_done = 0;     // number of steps done at the checkpoint
+      eval_sequences;  // to evaluate on, from `eval_data` or held out of `data`; null: no evaluation
+  ResumePoint resume;  // without a checkpoint, the run begins at step 0
+  // The last steps of the process before this one, if that has died; then there is no `resume.checkpoint`.
+  std::vector<FinishedStep> finished{};
+  std::int64_t steps_done = 0;     // number of steps done at the checkpoint, or by the process before this one
   std::vector<std::string> notes;  // to show when the run begins, e.g. about settings that change at the checkpoint
   std::uint64_t checkpoint_bytes = 0;
   bool has_ended = false;  // --resume auto has nothing to do: the trained model is already written
@@ -47,7 +50,9 @@ struct RunInputs {
 
 // Inspects the model, data, output directory, checkpoint and free disk space without changing them.
 // Fills in the settings that were not given. Throws one rp::Error that lists all problems.
-[[nodiscard]] RunInputs find_run_inputs(TrainSettings& settings, int threads_per_worker);
+// `finished`: from Session::restarted(): if there are any, the run goes on behind them, and its output is there.
+[[nodiscard]] RunInputs find_run_inputs(TrainSettings& settings, int threads_per_worker,
+                                        std::vector<FinishedStep> finished);
 
 // Makes the same checks for --export. Returns the checkpoint whose model is to be written.
 // REQUIRES: settings.exported.

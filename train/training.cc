@@ -91,6 +91,7 @@ void Training::take_over_directory() {
   directory_.create();
   metrics_ = StepFile::open_json(directory_.metrics(),
                                  done_);  // before anything is renamed: its lock keeps other runs out of this directory
+  if (!inputs_.finished.empty()) reported_ = metrics_->last_step();
   metrics_csv_ = StepFile::open_csv(directory_.path() / "metrics.csv", done_, metrics_csv_header());
   if (inputs_.eval_sequences)
     evaluations_ = StepFile::open_json(directory_.evaluations(), inputs_.evaluations.last_step);
@@ -148,6 +149,7 @@ void Training::run_to_end() {
 }
 
 void Training::train_steps() {
+  report_finished();
   after_step();  // the evaluation before the first step, or the one that an interrupted run has not made
   while (done_ < settings_.max_steps && !stops_early()) {
     session_.set_stop_notice(cat("finishing step ", done_ + 1, ", then a checkpoint"));
@@ -209,7 +211,8 @@ AcceptedStep Training::accept_step(std::int64_t step) {
   const std::uint64_t epoch = inputs_.batches->epoch();
   TokenBatch batch = inputs_.batches->next();
   const double learning_rate = settings_.learning_rate_curve().at(step);
-  AcceptedStep accepted = rp::accept_step(pipeline_, settings_, step, batch, update_of(settings_, learning_rate));
+  AcceptedStep accepted = rp::accept_step(pipeline_, settings_, step, batch, update_of(settings_, learning_rate),
+                                          run_state_text(inputs_.state(settings_, step, inputs_.batches->cursor())));
   accepted.learning_rate = learning_rate;
   accepted.epoch = epoch;
   return accepted;
@@ -218,11 +221,36 @@ AcceptedStep Training::accept_step(std::int64_t step) {
 void Training::report_accepted() {
   if (!accepted_) return;
   const AcceptedStep step = *std::exchange(accepted_, std::nullopt);
+  FinishedStep finished{.step = step.step};
+  for (const RoundResult& round : step.rounds) finished.losses.push_back(round.losses());
+  finished.grad_norm = step.result->grad_norm();
+  finished.skipped = step.result->skipped();
+  finished.loss_scale = step.result->loss_scale();
+  report(step, finished);
+}
+
+// What the process before this one has finished, and perhaps not reported.
+void Training::report_finished() {
+  const std::uint64_t cursor = inputs_.batches->cursor();
+  for (const FinishedStep& finished : inputs_.finished) {
+    if (finished.step <= reported_ || finished.losses.empty()) continue;
+    AcceptedStep step{.step = finished.step, .learning_rate = settings_.learning_rate_curve().at(finished.step)};
+    inputs_.batches->seek(static_cast<std::uint64_t>((finished.step - 1) * settings_.batch_size));
+    step.epoch = inputs_.batches->epoch();
+    const TokenBatch batch = inputs_.batches->next();
+    step.tokens = batch.num_tokens;
+    step.trained_tokens = batch.num_trained;
+    report(step, finished);
+  }
+  inputs_.batches->seek(cursor);
+}
+
+void Training::report(const AcceptedStep& step, const FinishedStep& finished) {
   StepReport report;
   report.step = step.step;
-  for (const RoundResult& round : step.rounds)
-    add_losses(models::causal_lm_losses(round.losses(), loss_settings_), report);
-  report.grad_norm = step.result->grad_norm();
+  for (const std::vector<double>& losses : finished.losses)
+    add_losses(models::causal_lm_losses(losses, loss_settings_), report);
+  report.grad_norm = finished.grad_norm;
   report.learning_rate = step.learning_rate;
   report.tokens = step.tokens;
   report.trained_tokens = step.trained_tokens;
@@ -235,7 +263,7 @@ void Training::report_accepted() {
   report.staged_bytes = staged_bytes_since_report();
   report.eta_seconds = clock_.seconds_for(settings_.max_steps - step.step);
   metrics_->add(metrics_line(report));
-  metrics_csv_->add(metrics_csv_line(report));
+  if (report.step > metrics_csv_->last_step()) metrics_csv_->add(metrics_csv_line(report));
   events_->add(report.step, {{"train/loss", report.loss},
                              {"train/grad_norm", report.grad_norm},
                              {"train/learning_rate", report.learning_rate},
@@ -249,14 +277,14 @@ void Training::report_accepted() {
   progress_.show(report);
   report_warm_up();
   report_activations();
-  const double loss_scale = step.result->loss_scale();
+  const double loss_scale = finished.loss_scale;
   if (std::isfinite(report.loss) && !std::isfinite(report.grad_norm) && loss_scale > 1) {
     note(cat("step ", report.step, ": the gradient overflowed fp16 at a loss scale of ", loss_scale,
              "; the step is left out, and the scale is halved"));
   } else if (!std::isfinite(report.loss) || !std::isfinite(report.grad_norm)) {
     throw Error(ExitCode::kUserError,
                 cat("the loss of step ", report.step, " is ", report.loss, " and its gradient norm ", report.grad_norm,
-                    step.result->skipped() ? ": the step was left out" : ": the weights are spoiled",
+                    finished.skipped ? ": the step was left out" : ": the weights are spoiled",
                     "; lower --learning-rate or add --warmup-steps, and resume from a checkpoint before"));
   }
   checkpoints_.approve(report.step);

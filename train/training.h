@@ -55,6 +55,9 @@ class Training {
   // Waits for the results of the last accepted step, unless they have been reported, and reports
   // them.
   void report_accepted();
+  // Reports the steps of the process before this one that are not in the files yet.
+  void report_finished();
+  void report(const AcceptedStep& step, const FinishedStep& finished);
   // Returns the time that the layers of one step need, summed over all workers.
   [[nodiscard]] double layer_seconds_of_step() const;
   [[nodiscard]] std::uint64_t staged_bytes_since_report();

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "hoststore/catalogue.h"
@@ -31,6 +32,10 @@ class GroupUpdater {
   // Makes `version` of the group from the version before it; if there are no rules, with the same
   // weights. REQUIRES: fp32 masters.
   virtual void update(GroupId group, Version version, std::span<const UpdateSpan> rules) = 0;
+
+  // Returns the group whose update to `version` a process that has died may have left unfinished. Then update() of that
+  // group, with the same rules, finishes it, and must come first.
+  [[nodiscard]] virtual std::optional<GroupId> unfinished(Version) const { return std::nullopt; }
 };
 
 // Makes a GroupUpdater for a catalogue, which outlives it. `adds_rounds`: the gradients of several rounds are added.

@@ -2,14 +2,50 @@
 
 #include <algorithm>
 
+#include "common/check.h"
+
 namespace rp {
 
-MemoryGroupUpdater::MemoryGroupUpdater(Store& store, std::span<const GroupId> groups, int num_threads, bool adds_rounds)
-    : store_(store), adds_rounds_(adds_rounds), team_(num_threads) {
-  std::size_t most = 0;
-  for (const GroupId group : groups)
-    most = std::max(most, num_partial_sums(store.catalogue().weight_groups()[group].num_elements));
-  partial_sums_.resize(most);
+namespace {
+
+constexpr int kMaxJournalThreads = 256;
+
+std::uint64_t most_elements(const Catalogue& catalogue, std::span<const GroupId> groups) {
+  std::uint64_t most = 0;
+  for (const GroupId group : groups) most = std::max(most, catalogue.weight_groups()[group].num_elements);
+  return most;
+}
+
+// Stands for the update of a group to a version.
+std::uint64_t pass_number(GroupId group, Version version) {
+  constexpr int kGroupBits = 24;
+  return version.value() << kGroupBits | (group.value() + std::uint64_t{1});
+}
+
+}  // namespace
+
+MemoryGroupUpdater::MemoryGroupUpdater(Store& store, std::span<const GroupId> groups, int num_threads, bool adds_rounds,
+                                       std::span<std::byte> scratch)
+    : store_(store),
+      adds_rounds_(adds_rounds),
+      team_(scratch.empty() ? num_threads : std::min(num_threads, kMaxJournalThreads)) {
+  const std::uint64_t most = most_elements(store.catalogue(), groups);
+  partial_sums_.resize(num_partial_sums(most));
+  if (scratch.empty()) return;
+  RP_ASSERT(scratch.size() >= journal_bytes(store.catalogue(), groups));
+  journal_.emplace(scratch.data(), num_journal_chunks(most), kMaxJournalThreads);
+}
+
+std::uint64_t MemoryGroupUpdater::journal_bytes(const Catalogue& catalogue, std::span<const GroupId> groups) {
+  return UpdateJournal::bytes(num_journal_chunks(most_elements(catalogue, groups)), kMaxJournalThreads);
+}
+
+std::optional<GroupId> MemoryGroupUpdater::unfinished(Version version) const {
+  if (!journal_) return std::nullopt;
+  for (const GroupId group : store_.catalogue().weight_groups().indices()) {
+    if (journal_->last_pass() == pass_number(group, version)) return group;
+  }
+  return std::nullopt;
 }
 
 void MemoryGroupUpdater::add_to_sum(UseId index, bool begins) {
@@ -39,7 +75,12 @@ void MemoryGroupUpdater::update(GroupId group, Version version, std::span<const 
     return;
   }
   std::vector<const void*> pointers;
-  update_group(state, gradients_of(group, pointers), rules, team_);
+  const GroupGradients gradients = gradients_of(group, pointers);
+  if (journal_) {
+    update_group(state, gradients, rules, team_, *journal_, pass_number(group, version));
+  } else {
+    update_group(state, gradients, rules, team_);
+  }
 }
 
 GroupGradients MemoryGroupUpdater::gradients_of(GroupId index, std::vector<const void*>& pointers) {

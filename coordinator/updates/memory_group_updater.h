@@ -3,7 +3,9 @@
 // ThreadTeam. The Store must outlive it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -16,13 +18,18 @@ namespace rp {
 class MemoryGroupUpdater : public GroupUpdater {
  public:
   // `groups`: the trained weight groups that it will update. `adds_rounds`: their gradients are the
-  // store's fp32 sums.
-  MemoryGroupUpdater(Store& store, std::span<const GroupId> groups, int num_threads, bool adds_rounds);
+  // store's fp32 sums. `scratch`: journal_bytes() bytes that outlive the process, so that another one can finish an
+  // update; empty: none can.
+  MemoryGroupUpdater(Store& store, std::span<const GroupId> groups, int num_threads, bool adds_rounds,
+                     std::span<std::byte> scratch = {});
+  // Returns the scratch memory that the updates of these groups need.
+  [[nodiscard]] static std::uint64_t journal_bytes(const Catalogue& catalogue, std::span<const GroupId> groups);
 
   void add_to_sum(UseId index, bool begins) override;
   [[nodiscard]] double square_sum(GroupId group) override;
   void write_gradient(GroupId group, const UpdateStep& scaling, float* gradient) override;
   void update(GroupId group, Version version, std::span<const UpdateSpan> rules) override;
+  [[nodiscard]] std::optional<GroupId> unfinished(Version version) const override;
 
  private:
   // `pointers`: holds the pointers to which the result refers.
@@ -33,6 +40,7 @@ class MemoryGroupUpdater : public GroupUpdater {
   const bool adds_rounds_;
   ThreadTeam team_;
   std::vector<double> partial_sums_;
+  std::optional<UpdateJournal> journal_;
 };
 
 }  // namespace rp

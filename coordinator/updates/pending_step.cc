@@ -8,13 +8,14 @@
 namespace rp {
 
 PendingStep::PendingStep(Version version, const Catalogue& catalogue, std::uint32_t pipeline,
-                         std::span<const GroupId> groups, bool scales_loss)
+                         std::span<const GroupId> groups, bool scales_loss, bool is_recorded)
     : version_(version),
       catalogue_(catalogue),
       number_of_pipeline_(pipeline),
       pipeline_(catalogue.pipelines()[pipeline]),
       groups_(groups),
-      scales_loss_(scales_loss) {
+      scales_loss_(scales_loss),
+      is_recorded_(is_recorded) {
   for (const GroupId group : groups) open_[group] = 0;
 }
 
@@ -51,11 +52,17 @@ bool PendingStep::may_be_skipped() const {
   return request_.options.max_grad_norm > 0 || request_.options.skip_nonfinite || scales_loss_;
 }
 
-bool PendingStep::is_barrier() const { return may_be_skipped() || request_.function; }
+void PendingStep::end_round(const std::vector<double>& losses, std::map<int, std::vector<std::byte>> buffers) {
+  results_.losses.push_back(losses);
+  results_.buffers = std::move(buffers);
+}
+
+bool PendingStep::is_barrier() const { return may_be_skipped() || request_.function || is_recorded_; }
 
 bool PendingStep::can_update() const {
   if (!is_called()) return false;
   if (groups_.empty()) return true;  // nothing to train
+  if (is_recorded_ && results_.losses.size() < request_.num_rounds) return false;
   if (ready_.empty()) return false;
   return !is_barrier() || num_ready_ == groups_.size();
 }

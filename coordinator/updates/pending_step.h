@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "common/lifecycle.h"
+#include "coordinator/updates/step_record.h"
 #include "coordinator/updates/step_request.h"
 #include "hoststore/catalogue.h"
 #include "optimizer/update.h"
@@ -38,14 +39,13 @@ enum class StepState : std::uint8_t {
   kApplied,     // its version is complete in all groups
 };
 
-// After the death of the coordinator, replay will find a step in kUpdating with some groups at the new version. A new
-// state "recovered" will then precede kUpdating, with the request from the store instead of a call of step().
+// A step in kUpdating whose coordinator has died is finished by Updates::recover(), without a PendingStep.
 inline constexpr LifecycleTable<StepState, 5, 7> kStepLifecycle = {
     "step",
     {"collecting", "called", "norm known", "updating", "applied"},
     {{
         {StepState::kCollecting, StepState::kCalled, "step() was called"},
-        {StepState::kCalled, StepState::kNormKnown, "all groups are ready, and the step needs their norm first"},
+        {StepState::kCalled, StepState::kNormKnown, "all groups are ready, and the step is a barrier"},
         {StepState::kCalled, StepState::kUpdating, "a group is ready"},
         {StepState::kCalled, StepState::kApplied, "there are no groups"},
         {StepState::kNormKnown, StepState::kUpdating, "all groups are ready"},
@@ -56,9 +56,10 @@ inline constexpr LifecycleTable<StepState, 5, 7> kStepLifecycle = {
 class PendingStep {
  public:
   // `version`: of the weights that the step makes. `scales_loss`: true if the loss is scaled, so that the step is
-  // skipped on overflow.
+  // skipped on overflow. `is_recorded`: another coordinator must be able to finish the updates, so they begin once
+  // everything is known of the step.
   PendingStep(Version version, const Catalogue& catalogue, std::uint32_t pipeline, std::span<const GroupId> groups,
-              bool scales_loss);
+              bool scales_loss, bool is_recorded);
 
   // open(): a task that has this use was accepted. close(): the task is committed, and its gradient
   // is added if there is a sum. close() returns true if the use's group became ready. REQUIRES: a
@@ -68,6 +69,10 @@ class PendingStep {
 
   // Notes that step() was called.
   void call(Version used_version, StepRequest request);
+  // Notes that all tasks of the step's next round are committed. `buffers`: by layer, after this round.
+  void end_round(const std::vector<double>& losses, std::map<int, std::vector<std::byte>> buffers);
+  [[nodiscard]] const StepResults& results() const { return results_; }
+  [[nodiscard]] const StepRequest& request() const { return request_; }
   [[nodiscard]] bool is_called() const { return !lifecycle_.is(StepState::kCollecting); }
   [[nodiscard]] bool is(StepState state) const { return lifecycle_.is(state); }
   void move_to(StepState state) {
@@ -81,7 +86,7 @@ class PendingStep {
   // Returns true for the first gradient of a use, which begins its sum.
   [[nodiscard]] bool mark_summed(UseId use) { return summed_.insert(use).second; }
 
-  // Returns true if all groups must be ready before the first one is updated.
+  // Returns true if all groups must be ready, and the norm known, before the first one is updated.
   [[nodiscard]] bool is_barrier() const;
   // Returns true if a group can be updated now.
   [[nodiscard]] bool can_update() const;
@@ -123,9 +128,11 @@ class PendingStep {
   const PipelineRecord& pipeline_;
   const std::span<const GroupId> groups_;
   const bool scales_loss_;
+  const bool is_recorded_;
   Lifecycle<kStepLifecycle> lifecycle_;
   Version used_version_{};
   StepRequest request_;
+  StepResults results_;
   const std::shared_ptr<StepOutcome> outcome_ = std::make_shared<StepOutcome>();
   std::map<GroupId, int> open_;                   // by group
   std::map<GroupId, double> square_sums_;         // by group

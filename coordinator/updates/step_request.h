@@ -35,6 +35,10 @@ struct StepRequest {
   ParameterGroupSpans spans{};    // empty: all weight groups belong to the first parameter group
   WholeUpdate function{};         // applied instead of the rules, if it is not empty
   StepOptions options{};
+  // Set by Coordinator::accept_step():
+  std::uint64_t num_rounds = 0;  // of the step
+  std::uint64_t steps = 0;       // since the start of training, with this one
+  std::uint64_t rounds = 0;      // the same
 };
 
 // The part of a saved state that describes the steps before it.

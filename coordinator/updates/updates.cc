@@ -13,10 +13,12 @@ namespace rp {
 
 namespace {
 
-std::unique_ptr<GroupUpdater> make_updater(Store& store, std::span<const GroupId> groups,
+std::unique_ptr<GroupUpdater> make_updater(Store& store, std::uint32_t pipeline, std::span<const GroupId> groups,
                                            const UpdatesOptions& options) {
   if (options.make_updater) return options.make_updater(store.catalogue(), options.adds_rounds);
-  return std::make_unique<MemoryGroupUpdater>(store, groups, options.num_threads, options.adds_rounds);
+  const std::span<std::byte> scratch =
+      options.journal != nullptr ? options.journal->scratch(static_cast<int>(pipeline)) : std::span<std::byte>();
+  return std::make_unique<MemoryGroupUpdater>(store, groups, options.num_threads, options.adds_rounds, scratch);
 }
 
 }  // namespace
@@ -28,7 +30,7 @@ Updates::Updates(Store& store, std::uint32_t pipeline, UpdatesOptions options)
       groups_(store.catalogue().trained_groups(static_cast<int>(pipeline))),
       stamps_(store),
       waits_(options_.trace != nullptr ? options_.waits.traced_by(options_.trace->waits()) : options_.waits),
-      updater_(make_updater(store, groups_, options_)),
+      updater_(make_updater(store, pipeline, groups_, options_)),
       loss_scaler_(store, pipeline, options_.loss_scaling) {
   thread_ = std::thread([this] { run(); });
 }
@@ -53,10 +55,53 @@ void Updates::restart_at(Version version, const UpdateHistory& history) {
   // A step may have begun with tasks of evaluations, which are done.
   for (const auto& [_, step] : steps_) RP_ASSERT(!step.is_called());
   steps_.clear();
+  if (options_.journal != nullptr)
+    options_.journal->invalidate(static_cast<int>(pipeline_));  // the weights are written now
+  go_on_at(version, history);
+}
+
+void Updates::go_on_at(Version version, const UpdateHistory& history) {
   version_ = version;
   num_applied_ = history.num_applied;
   loss_scaler_.restart_at(version, history.loss_scale);
   for (const GroupId group : groups_) store_.published(group).publish(version);
+}
+
+// The pass that was under way comes first: the next one overwrites what is known of it.
+int Updates::recover(Version version, const StepRecord& record) {
+  MutexLock lock(mutex_);
+  StepJournal& journal = *options_.journal;
+  const std::optional<GroupId> under_way = updater_->unfinished(version);
+  int num_left = 0;
+  const auto finish = [&](GroupId group, const std::vector<UpdateSpan>& rules) {
+    if (journal.applied(group).observe() >= version) return;
+    updater_->update(group, version, rules);
+    ++num_left;
+    beat();
+    journal.applied(group).publish(version);
+  };
+  for (const bool is_first : {true, false}) {
+    for (std::size_t i = 0; i < groups_.size(); ++i) {
+      if (is_first && under_way != groups_[i]) continue;
+      finish(groups_[i], record.rules.empty() ? std::vector<UpdateSpan>() : record.rules[i]);
+    }
+  }
+  go_on_at(version, record.history);
+  return num_left;
+}
+
+void Updates::record_weights(Version version, StepRecord record) {
+  MutexLock lock(mutex_);
+  record.history = history();
+  for (const GroupId group : groups_) options_.journal->applied(group).publish(version);
+  options_.journal->write(static_cast<int>(pipeline_), version, record.to_bytes());
+}
+
+void Updates::round_ended(Version version, const std::vector<double>& losses,
+                          std::map<int, std::vector<std::byte>> buffers) {
+  MutexLock lock(mutex_);
+  step_at(version).end_round(losses, std::move(buffers));
+  changed_.notify_all();
 }
 
 UpdateHistory Updates::history() const {
@@ -93,7 +138,8 @@ void Updates::wait_saved(StateSnapshot* snapshot, GroupId group) {
 }
 
 PendingStep& Updates::step_at(Version version) {
-  return steps_.try_emplace(version, version, store_.catalogue(), pipeline_, groups_, loss_scaler_.is_on())
+  return steps_
+      .try_emplace(version, version, store_.catalogue(), pipeline_, groups_, loss_scaler_.is_on(), records_steps())
       .first->second;
 }
 
@@ -233,12 +279,35 @@ void Updates::update() {
     loss_scaler_.publish(version, step.outcome()->skipped);
   }
   if (groups_.empty()) return end_step(version, step);
-  if (!step.is(StepState::kUpdating)) step.move_to(StepState::kUpdating);
+  if (!step.is(StepState::kUpdating)) {
+    if (records_steps()) record(version, step);
+    step.move_to(StepState::kUpdating);
+  }
   if (step.function()) {
     update_by_function(version, step);
   } else {
     update_one_group(version, step);
   }
+}
+
+// The record is complete before the first group changes. What only a function could do, no other process can finish.
+void Updates::record(Version version, const PendingStep& step) {
+  StepJournal& journal = *options_.journal;
+  if (step.function()) return journal.invalidate(static_cast<int>(pipeline_));
+  const StepRequest& request = step.request();
+  StepRecord record{.steps = request.steps,
+                    .rounds = request.rounds,
+                    .history = {.num_applied = num_applied_ + (step.outcome()->skipped ? 0 : 1),
+                                .loss_scale = loss_scaler_.history(version)},
+                    .outcome = *step.outcome(),
+                    .results = step.results(),
+                    .restart_data = request.options.restart_data};
+  if (!step.outcome()->skipped) {
+    for (const GroupId group : groups_) record.rules.push_back(step.rules_of(group, num_applied_ + 1));
+  }
+  mutex_.unlock();
+  journal.write(static_cast<int>(pipeline_), version, record.to_bytes());
+  mutex_.lock();
 }
 
 void Updates::update_one_group(Version version, PendingStep& step) {
@@ -257,6 +326,8 @@ void Updates::update_one_group(Version version, PendingStep& step) {
   beat();
   trace_end(TraceKind::kUpdate, version, group, since);
   stamps_.complete(group, version);
+  if (options_.journal != nullptr)
+    options_.journal->applied(group).publish(version);  // before its gradient is released
   store_.published(group).publish(version);
   const bool is_sound = give_back(taken);
   mutex_.lock();

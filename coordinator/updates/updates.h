@@ -43,11 +43,13 @@
 #include "coordinator/updates/loss_scaler.h"
 #include "coordinator/updates/pending_step.h"
 #include "coordinator/updates/state_snapshot.h"
+#include "coordinator/updates/step_record.h"
 #include "coordinator/updates/step_request.h"
 #include "coordinator/updates/update_trace.h"
 #include "coordinator/updates/weight_stamps.h"
 #include "hoststore/records/fault_board.h"
 #include "hoststore/records/wait_record.h"
+#include "hoststore/step_journal.h"
 #include "hoststore/store.h"
 #include "roundpipe/optimizer.h"
 
@@ -64,6 +66,7 @@ struct UpdatesOptions {
   std::optional<FaultBoardEntry> board{};  // counts each group that is done as an advance
   UpdateTrace* trace = nullptr;            // records what the updates thread does; may be nullptr
   GroupUpdaterMaker make_updater{};        // empty: updates the groups in host memory
+  StepJournal* journal = nullptr;          // records steps there, so that another coordinator can go on; may be nullptr
 };
 
 class Updates {
@@ -76,6 +79,15 @@ class Updates {
   // Continues with the weights in the store as `version`, and publishes it. REQUIRES: `version` is
   // larger than all versions before; nothing is in flight.
   void restart_at(Version version, const UpdateHistory& history);
+
+  // Finishes the updates of the step that makes `version`, from its record and the gradients in the store, and goes on
+  // behind it. Returns the number of weight groups that were left. REQUIRES: options.journal is that of the coordinator
+  // that has begun the step; called once, before anything is accepted.
+  int recover(Version version, const StepRecord& record);
+  // Records that the weights in the store are complete, with nothing in flight. `record`: without its history.
+  void record_weights(Version version, StepRecord record);
+  // Returns true if steps are recorded: then round_ended() must be called.
+  [[nodiscard]] bool records_steps() const { return options_.journal != nullptr && !groups_.empty(); }
 
   // Accepts the step that makes `version` from the gradients of rounds that computed with
   // `used_version`. A step that clips by norm, scales the loss, or has the option skip_nonfinite is
@@ -91,6 +103,10 @@ class Updates {
   // `checksum`: of the gradient, with --check-consistency.
   void gradient_committed(Version version, UseId use, std::uint64_t released_after, double square_sum,
                           std::uint64_t checksum = 0);
+
+  // Notes that all tasks of a round are committed, before its last gradients are. `buffers`: by layer. Called for the
+  // rounds with gradients of a step, in order. REQUIRES: records_steps().
+  void round_ended(Version version, const std::vector<double>& losses, std::map<int, std::vector<std::byte>> buffers);
 
   // Preserves the state of `version`, the version of the last accepted step, in `snapshot`: later
   // updates copy what they are about to change. Stops preserving an earlier snapshot.
@@ -133,6 +149,7 @@ class Updates {
   // written.
   void add_one_gradient() RP_REQUIRES(mutex_);
   void update() RP_REQUIRES(mutex_);
+  void record(Version version, const PendingStep& step) RP_REQUIRES(mutex_);
   void update_one_group(Version version, PendingStep& step) RP_REQUIRES(mutex_);
   void update_by_function(Version version, PendingStep& step) RP_REQUIRES(mutex_);
   void finish_norms_of_groups(Version version, PendingStep& step) RP_REQUIRES(mutex_);
@@ -145,6 +162,7 @@ class Updates {
   [[nodiscard]] bool give_back(std::span<const CommittedGradient> gradients);
   void end_step(Version version, PendingStep& step) RP_REQUIRES(mutex_);  // destroys `step`
   [[nodiscard]] UpdateHistory history() const RP_REQUIRES(mutex_);
+  void go_on_at(Version version, const UpdateHistory& history) RP_REQUIRES(mutex_);
   // Returns the snapshot that an update to `version` must not change; may be null.
   [[nodiscard]] std::shared_ptr<StateSnapshot> snapshot_before(Version version) const RP_REQUIRES(mutex_);
   // Blocks until the group may be changed. `snapshot`: from snapshot_before().

@@ -115,6 +115,8 @@ struct StepOptions {
   // StepResult::skipped() returns true. With clipping by norm and with loss scaling, such steps are
   // always skipped. This is a barrier, like clipping by norm.
   bool skip_nonfinite = false;
+  // What the program needs to go on behind this step if its process dies: Session::restarted() returns it.
+  std::string restart_data{};
 };
 
 // Loss scaling, for gradients in fp16, in which small values would become 0. The loss is multiplied

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "roundpipe/memory_plan.h"
 
@@ -57,6 +58,16 @@ struct SessionOptions {
   std::optional<std::string> trace;
 };
 
+// A step that the program before this one has finished: see Session::restarted().
+struct FinishedStep {
+  std::int64_t step = 0;                      // counted from 1; 0: the program has not finished a step yet
+  std::string restart_data{};                 // of the call of Pipeline::step(), or of the state that was loaded last
+  std::vector<std::vector<double>> losses{};  // by round: what RoundResult::losses() returns
+  double grad_norm = 0;
+  bool skipped = false;
+  double loss_scale = 1;
+};
+
 // The progress of Session::start() with the initial weights of all pipelines.
 struct LoadProgress {
   int num_loaded = 0;  // layers whose weights are in the host store
@@ -82,6 +93,14 @@ class Session {
 
   // Returns true in the process whose main() continues after start().
   [[nodiscard]] bool is_coordinator() const;
+
+  // Returns the last steps that the program has finished, at most two, oldest first, if its process has died and this
+  // one takes its place; otherwise nothing. A program that calls this in the coordinator, before start(), declares that
+  // it goes on behind these steps: rp-launch then starts it again if the coordinator is killed or crashes. Weights and
+  // optimizer state need not be loaded: start() finds them where they were, and Pipeline::num_steps() counts on. Only
+  // what the program itself must know it has to give to each step (StepOptions::restart_data). Then the updates of a
+  // step begin once all of its gradients are final. Not for steps with a function (Update).
+  [[nodiscard]] std::vector<FinishedStep> restarted(int pipeline = 0);
 
   // In a worker: serves tasks and never returns. In the coordinator: creates the host store, writes
   // the initial weights to it, and starts the workers. Throws rp::Error: kNoResource, with the

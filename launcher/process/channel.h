@@ -53,6 +53,11 @@ enum class MessageKind : std::uint32_t {
   kWorkerLeft = 11,
   // coordinator -> launcher, before kStartWorkers: how many seconds a worker may take to start, in `status`.
   kAttachTimeout = 12,
+  // coordinator -> launcher: if this process dies, another one can go on in its place.
+  kRestartable = 13,
+  // launcher -> coordinator that takes the place of a dead one: the descriptors and the blob of the dead one's
+  // kStartWorkers.
+  kRestart = 14,
 };
 
 inline constexpr std::size_t kMaxBlobBytes = 4096;

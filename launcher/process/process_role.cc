@@ -41,14 +41,18 @@ void take_inheritance(ProcessRole& role) {
     role.gpu.num_sharers =
         parse_count(kGpuSharersVariable, environment_value(kGpuSharersVariable).value_or("1"), 1, kMaxWorkers);
   }
+  const auto restart = environment_value(kRestartVariable);
+  role.may_restart = restart.has_value();
+  role.is_restarted = restart == "now";
   const auto gpu_bytes = environment_value(kGpuBytesVariable);
   role.gpu.bytes = std::strtoull(gpu_bytes.value_or("0").c_str(), nullptr, 10);
   role.has_gpus = gpu_bytes.has_value() || !role.gpu.uuid.empty();
   role.channel.emplace(take_descriptor(kChannelVariable));
   role.liveness = take_descriptor(kLivenessVariable);
   role.fault_board = take_descriptor(kFaultBoardVariable);
-  for (const char* name : {kRoleVariable, kWorkerVariable, kWorkersVariable, kChannelVariable, kLivenessVariable,
-                           kFaultBoardVariable, kGpuVariable, kGpuSharersVariable, kGpuBytesVariable}) {
+  for (const char* name :
+       {kRoleVariable, kWorkerVariable, kWorkersVariable, kChannelVariable, kLivenessVariable, kFaultBoardVariable,
+        kRestartVariable, kGpuVariable, kGpuSharersVariable, kGpuBytesVariable}) {
     unsetenv(name);
   }
 }

@@ -18,7 +18,7 @@ Message receive_kind(Channel& channel, MessageKind kind, const char* what, Patie
     std::optional<Message> message = channel.receive(Deadline::after_ns(100 * kNsPerMs));
     if (message && message->kind == kind) return std::move(*message);
     if (channel.peer_gone()) {
-      throw Error(ExitCode::kLauncherFailed, cat("rp-launch is gone while this worker waited for ", what));
+      throw Error(ExitCode::kLauncherFailed, cat("rp-launch is gone while this process waited for ", what));
     }
     if (!message && patience.left_ns() <= 0) {
       throw Error(ExitCode::kHang, cat("rp-launch did not send ", what, " in time; is it stopped (state T in ps)?"));
@@ -30,6 +30,10 @@ Message receive_kind(Channel& channel, MessageKind kind, const char* what, Patie
 
 Message receive_attach(Channel& channel, Patience& patience) {
   return receive_kind(channel, MessageKind::kAttach, "the host store", patience);
+}
+
+Message receive_restart(Channel& channel, Patience& patience) {
+  return receive_kind(channel, MessageKind::kRestart, "the host store of the process before this one", patience);
 }
 
 void confirm_attached(Channel& channel, Patience& patience) {

@@ -66,4 +66,15 @@ std::map<int, std::vector<NamedBuffer>> write_initial_weights(const Model& model
   return buffers;
 }
 
+std::map<int, std::vector<NamedBuffer>> initial_buffers(const Model& model, const PipelineRecord& pipeline) {
+  const c10::NoGradGuard no_grad;
+  std::map<int, std::vector<NamedBuffer>> buffers;
+  for (int index = 0; index < model.num_layers(); ++index) {
+    const InitialSeed seed(pipeline.seed, index);
+    const std::unique_ptr<Layer> layer = model.layers()[index].make();
+    if (std::vector<NamedBuffer> own = layer->buffers(); !own.empty()) buffers[index] = std::move(own);
+  }
+  return buffers;
+}
+
 }  // namespace rp

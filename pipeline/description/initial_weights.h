@@ -19,4 +19,8 @@ namespace rp {
                                                                             Store& store,
                                                                             const std::function<void()>& on_layer);
 
+// Returns the same buffers, and writes nothing: for weights that are in the store already.
+[[nodiscard]] std::map<int, std::vector<NamedBuffer>> initial_buffers(const Model& model,
+                                                                      const PipelineRecord& pipeline);
+
 }  // namespace rp

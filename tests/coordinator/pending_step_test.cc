@@ -18,7 +18,9 @@ class PendingStepTest : public testing::Test {
     catalogue_ = Catalogue::lay_out(layers, 1, false);
     groups_ = catalogue_.trained_groups(0);
   }
-  PendingStep step(bool scales_loss = false) { return {Version(1), catalogue_, 0, groups_, scales_loss}; }
+  PendingStep step(bool scales_loss = false, bool is_recorded = false) {
+    return {Version(1), catalogue_, 0, groups_, scales_loss, is_recorded};
+  }
 
   Catalogue catalogue_;
   std::vector<GroupId> groups_;

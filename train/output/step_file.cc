@@ -29,14 +29,20 @@ std::optional<std::int64_t> step_of_csv(std::string_view line) {
   return step;
 }
 
-// Returns how many bytes of the file are complete lines of steps up to `last_step`.
+struct KeptLines {
+  std::size_t bytes = 0;
+  std::int64_t last_step = -1;
+};
+
+// Returns the complete lines of steps up to `last_step`.
 template <typename StepOfLine>
-std::size_t bytes_to_keep(const std::filesystem::path& path, std::string_view text, std::int64_t last_step,
-                          std::string_view header, StepOfLine step_of) {
-  std::size_t begin = 0;
+KeptLines lines_to_keep(const std::filesystem::path& path, std::string_view text, std::int64_t last_step,
+                        std::string_view header, StepOfLine step_of) {
+  KeptLines kept;
+  std::size_t& begin = kept.bytes;
   for (std::int64_t number = 1;; ++number) {
     const std::size_t end = text.find('\n', begin);
-    if (end == std::string_view::npos) return begin;
+    if (end == std::string_view::npos) return kept;
     const std::string_view line = text.substr(begin, end - begin);
     const bool is_header = number == 1 && !header.empty();
     const std::optional<std::int64_t> step = is_header ? std::optional<std::int64_t>() : step_of(line);
@@ -45,7 +51,8 @@ std::size_t bytes_to_keep(const std::filesystem::path& path, std::string_view te
           path, "line ", number, " is not ", is_header ? "the first line" : "a step",
           " of such a file of train, or it is damaged. Move the file away, and the run goes on with a new one");
     }
-    if (step.value_or(0) > last_step) return begin;
+    if (step.value_or(0) > last_step) return kept;
+    kept.last_step = step.value_or(kept.last_step);
     begin = end + 1;
   }
 }
@@ -61,8 +68,9 @@ StepFile StepFile::open(const std::filesystem::path& path, std::int64_t last_ste
                 cat(path.string(), ": another run is writing it; wait for its end or name another --output"));
   }
   const std::string text = InputFile::open(path).read_all(kMaxBytes);
-  file.truncate(static_cast<std::int64_t>(bytes_to_keep(path, text, last_step, header, step_of)));
-  return StepFile(std::move(file));
+  const KeptLines kept = lines_to_keep(path, text, last_step, header, step_of);
+  file.truncate(static_cast<std::int64_t>(kept.bytes));
+  return {std::move(file), kept.last_step};
 }
 
 StepFile StepFile::open_json(const std::filesystem::path& path, std::int64_t last_step) {

@@ -27,14 +27,17 @@ class StepFile {
   // `line`: without its newline. Throws rp::Error (kOutputFailed); the file then ends with the
   // previous line.
   void add(const std::string& line) { file_.append(line + "\n"); }
+  // Returns the step of the last line when the file was opened; -1 if it had no line.
+  [[nodiscard]] std::int64_t last_step() const { return last_step_; }
 
  private:
-  explicit StepFile(KeptFile file) : file_(std::move(file)) {}
+  StepFile(KeptFile file, std::int64_t last_step) : file_(std::move(file)), last_step_(last_step) {}
   template <typename StepOfLine>
   static StepFile open(const std::filesystem::path& path, std::int64_t last_step, std::string_view header,
                        StepOfLine step_of);
 
   KeptFile file_;
+  std::int64_t last_step_;
 };
 
 }  // namespace rp
