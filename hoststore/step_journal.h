@@ -1,6 +1,6 @@
 // hoststore/step_journal.h
-// What another coordinator needs to go on in this one's place: for each pipeline, records of its last steps, and which
-// weight groups have which version. Byte format: docs/formats/step_journal.md. Design: docs/design/restart.md.
+// Keeps what another coordinator needs to go on in this one's place: for each pipeline, records of its last steps, and
+// which weight groups have which version. Byte format: docs/formats/step_journal.md. Design: docs/design/restart.md.
 //
 // It is a segment of the host store that outlives the coordinator, as weights, gradients and optimizer state do.
 // Contract: only the coordinator writes it. A record counts once it is complete, so a coordinator that dies while it
@@ -68,7 +68,7 @@ class StepJournal {
     std::uint32_t num_pipelines;
     ProgramIdentity identity;
     std::uint64_t num_groups;
-    std::uint64_t used_bytes;  // what lies behind may be given to a record
+    std::uint64_t used_bytes;  // the rest may be given to a record
   };
   struct Extent {
     using ShmFormat = void;

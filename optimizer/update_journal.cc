@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/check.h"
+#include "common/order_stores.h"
 
 namespace rp {
 
@@ -27,9 +28,6 @@ std::size_t undo(const GroupState& state, const UpdateUndo& undo) {
   if (state.v != nullptr) std::copy_n(undo.v[half], num, state.v + first);
   return first;
 }
-
-// The stores before this call take effect before those behind it.
-void order_stores() { std::atomic_thread_fence(std::memory_order_release); }
 
 }  // namespace
 

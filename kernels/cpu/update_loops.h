@@ -11,6 +11,7 @@
 #pragma once
 
 #include "common/check.h"
+#include "common/order_stores.h"
 #include "kernels/cpu/update_kernels.h"
 
 namespace rp {
@@ -110,9 +111,9 @@ void save_elements(const GroupState& s, std::size_t i, std::size_t num) {
     if constexpr (num_moments(kKind) == 2)
       V::template store<kFp32>(undo.v[half], k, V::template load<kFp32>(s.v, i + k));
   }
-  __atomic_thread_fence(__ATOMIC_RELEASE);  // orders the stores before and behind it; on x86, for the compiler only
+  order_stores();
   __atomic_store_n(&undo.place, UpdateUndo::place_of(i, num, half), __ATOMIC_RELAXED);
-  __atomic_thread_fence(__ATOMIC_RELEASE);
+  order_stores();
 }
 
 // Updates whole groups of vectors, starting at `i`. Returns the first element that is left.

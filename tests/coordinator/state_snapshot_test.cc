@@ -12,7 +12,7 @@ namespace rp {
 namespace {
 
 constexpr std::size_t kPartBytes = std::size_t{20} << 20;  // three pieces
-constexpr std::uint32_t kNumGroups = 4;
+constexpr std::uint32_t kSnapshotGroups = 4;
 
 // The amount of free memory in addition to the copies, which is always the same.
 std::function<std::uint64_t()> free_bytes(std::uint64_t bytes) {
@@ -23,7 +23,7 @@ const auto kNoLimit = free_bytes(UINT64_MAX);
 // Weight groups of two parts each. All bytes of a group are the number of its last update.
 class Groups {
  public:
-  Groups() : memory_(2 * kNumGroups, std::vector<std::byte>(kPartBytes)) {}
+  Groups() : memory_(2 * kSnapshotGroups, std::vector<std::byte>(kPartBytes)) {}
 
   [[nodiscard]] std::vector<StateSnapshot::Part> parts() const {
     std::vector<StateSnapshot::Part> parts;
@@ -59,11 +59,11 @@ TEST(StateSnapshot, IsReadAsItWasWhileUpdatesGoOn) {
       StateSnapshot snapshot(groups.parts(), free_bytes(free));
       std::thread updates([&] {
         for (int step = 0; step < 3; ++step) {
-          for (std::uint32_t i = 0; i < kNumGroups; ++i)
-            groups.update(updates_first_to_last ? i : kNumGroups - 1 - i, snapshot);
+          for (std::uint32_t i = 0; i < kSnapshotGroups; ++i)
+            groups.update(updates_first_to_last ? i : kSnapshotGroups - 1 - i, snapshot);
         }
       });
-      for (std::uint32_t i = 0; i < 2 * kNumGroups; ++i) {
+      for (std::uint32_t i = 0; i < 2 * kSnapshotGroups; ++i) {
         std::size_t bytes = 0;
         EXPECT_TRUE(snapshot.read_next([&](std::span<const std::byte> piece) {
           bytes += piece.size();
@@ -113,7 +113,7 @@ TEST(StateSnapshot, CopiesOnlyWhatThereIsRoomForByThen) {
   EXPECT_EQ(snapshot.peak_copied_bytes(), 2 * kPartBytes);
   free = 0;
   std::thread updates([&] { groups.update(2, snapshot); });
-  for (std::uint32_t i = 0; i < 2 * kNumGroups; ++i) {
+  for (std::uint32_t i = 0; i < 2 * kSnapshotGroups; ++i) {
     EXPECT_TRUE(snapshot.read_next([](std::span<const std::byte> piece) { EXPECT_TRUE(is_all_zero(piece)); }));
   }
   updates.join();

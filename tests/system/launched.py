@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import tempfile
+import time
 import unittest
 from pathlib import Path
 
@@ -100,8 +101,17 @@ class LaunchedTest(unittest.TestCase):
 
 
 def child_with_role(process: subprocess.Popen, role: str) -> int:
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    return next(int(pid) for pid in children if f"RP_ROLE={role}".encode() in (Path("/proc") / pid / "environ").read_bytes().split(b"\0"))
+    """Returns the pid of a child with this role; waits until there is one."""
+    for _ in range(1000):
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        for pid in children:
+            try:
+                if f"RP_ROLE={role}".encode() in (Path("/proc") / pid / "environ").read_bytes().split(b"\0"):
+                    return int(pid)
+            except OSError:
+                pass  # it has ended
+        time.sleep(0.01)
+    raise AssertionError(f"no {role}")
 
 
 def worker_of(process: subprocess.Popen) -> int:
@@ -138,6 +148,18 @@ def hang(pid: int) -> None:
     for task in Path(f"/proc/{pid}/task").iterdir():
         if (task / "comm").read_text().strip() == "rp-compute":
             ctypes.CDLL(None).syscall(SYS_TGKILL, pid, int(task.name), signal.SIGUSR2)
+
+
+def wait_until_applying(pid: int) -> None:
+    """Waits until the thread that applies the steps of a coordinator runs, at most 5 s."""
+    end = time.monotonic() + 5
+    try:
+        tasks = [task for task in Path(f"/proc/{pid}/task").iterdir() if (task / "comm").read_text() == "rp-updates\n"]
+        with open(tasks[0] / "stat") as stat:
+            while time.monotonic() < end and stat.read().rsplit(")", 1)[1].split()[0] != "R":
+                stat.seek(0)
+    except OSError:
+        pass  # it has ended
 
 
 def may_hang() -> dict[str, str]:

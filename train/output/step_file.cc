@@ -45,14 +45,19 @@ KeptLines lines_to_keep(const std::filesystem::path& path, std::string_view text
     if (end == std::string_view::npos) return kept;
     const std::string_view line = text.substr(begin, end - begin);
     const bool is_header = number == 1 && !header.empty();
-    const std::optional<std::int64_t> step = is_header ? std::optional<std::int64_t>() : step_of(line);
-    if (is_header ? line != header : !step) {
+    const auto refuse = [&](const char* what) {
       throw bad_input(
-          path, "line ", number, " is not ", is_header ? "the first line" : "a step",
+          path, "line ", number, " is not ", what,
           " of such a file of train, or it is damaged. Move the file away, and the run goes on with a new one");
+    };
+    if (is_header) {
+      if (line != header) refuse("the first line");
+    } else {
+      const std::optional<std::int64_t> step = step_of(line);
+      if (!step) refuse("a step");
+      if (*step > last_step) return kept;
+      kept.last_step = *step;
     }
-    if (step.value_or(0) > last_step) return kept;
-    kept.last_step = step.value_or(kept.last_step);
     begin = end + 1;
   }
 }
