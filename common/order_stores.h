@@ -5,8 +5,8 @@
 
 namespace rp {
 
-// Not a fence of the standard library, which ThreadSanitizer does not know. Always inline, so that code for one instruction
-// set may call it.
+// Not a fence of the standard library, which ThreadSanitizer does not know. Always inline, so that code for one
+// instruction set may call it.
 [[gnu::always_inline]] inline void order_stores() {
 #if defined(__x86_64__)
   asm volatile("" ::: "memory");  // the processor keeps the order by itself

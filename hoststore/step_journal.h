@@ -43,6 +43,7 @@ class StepJournal {
   void check_identity(const ProgramIdentity& identity) const;
 
   [[nodiscard]] int fd() const { return file_.segment().fd(); }
+  [[nodiscard]] std::uint64_t bytes() const { return file_.segment().bytes(); }
   [[nodiscard]] int num_pipelines() const { return static_cast<int>(header().num_pipelines); }
 
   // Writes the record of the step that makes `version`; the one before it is kept, too. REQUIRES: versions grow by one,

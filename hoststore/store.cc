@@ -294,7 +294,7 @@ void Store::map(bool is_coordinator) {
 }
 
 StoreBytes Store::allocated() const {
-  StoreBytes bytes{.control = segments_[kControl].allocated_bytes(),
+  StoreBytes bytes{.control = segments_[kControl].allocated_bytes() + journal_bytes(),
                    .parameters = segments_[kParameters].allocated_bytes(),
                    .state = segments_[kState].allocated_bytes(),
                    .gradients = segments_[kGradients].allocated_bytes()};

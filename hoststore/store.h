@@ -116,6 +116,7 @@ class Store {
   [[nodiscard]] StoreBytes allocated() const;
   // In the coordinator: the journal of steps; null if there is none.
   [[nodiscard]] StepJournal* journal() { return journal_.get(); }
+  [[nodiscard]] std::uint64_t journal_bytes() const { return journal_ ? journal_->bytes() : 0; }
   [[nodiscard]] int num_workers() const { return static_cast<int>(header().num_workers); }
 
   // Words. control.h names their writers.

@@ -300,7 +300,7 @@ void Supervisor::on_coordinator_death(Member& coordinator) {
   const int status = *coordinator.process().status();
   end_.coordinator_status = status;
   if (go_on_without_coordinator()) return;
-  end_.hung = coordinator.hang().has_value();
+  if (coordinator.hang()) end_.hung = true;
   const bool asked = WIFSIGNALED(status) && end_.stop_signals.contains(WTERMSIG(status));
   // With an exit code other than 0 the program has ended on its own and has reported the reason.
   if (WIFSIGNALED(status) && !asked && coordinator.is(MemberState::kEnded)) note_failure(coordinator);

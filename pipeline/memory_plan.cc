@@ -110,7 +110,7 @@ MemoryPlan memory_plan_of_all(const Store& store, Coordinator* coordinator, bool
   plan.items[0].measured_bytes = measured.parameters;
   plan.items[1].measured_bytes = measured.gradients;
   plan.items[2].measured_bytes = measured.state;
-  add_memory(plan, "control", align_up(store.header().bytes, 4096));
+  add_memory(plan, "control", align_up(store.header().bytes, 4096) + store.journal_bytes());
   plan.items.back().measured_bytes = measured.control;
   if (budget.bytes() > 0) {
     add_memory(plan, kActivations, budget.bytes());

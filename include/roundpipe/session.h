@@ -63,9 +63,9 @@ struct FinishedStep {
   std::int64_t step = 0;                      // counted from 1; 0: the program has not finished a step yet
   std::string restart_data{};                 // of the call of Pipeline::step(), or of the state that was loaded last
   std::vector<std::vector<double>> losses{};  // by round: what RoundResult::losses() returns
-  double grad_norm = 0;
-  bool skipped = false;
-  double loss_scale = 1;
+  double grad_norm = 0;                       // these three: what StepResult returns
+  bool skipped = false;                       // because a gradient was not finite
+  double loss_scale = 1;                      // of its rounds
 };
 
 // The progress of Session::start() with the initial weights of all pipelines.

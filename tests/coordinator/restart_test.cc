@@ -124,14 +124,14 @@ TEST_F(RestartedUpdates, GoOnBehindTheLastStepThatHasBegun) {
   make_steps(*expected, kSteps);
   std::mt19937 random(11);
   int num_killed = 0;
-  for (int round = 0; round < 12; ++round) {
+  for (int round = 0; round < 5 || num_killed < 12; ++round) {
     std::unique_ptr<Store> store = Store::create(settings_, catalogue_);
-    while (true) {
+    for (useconds_t most = 30'000;; most += 5000) {  // longer each time, so that slow processes end, too
       const pid_t process = test::start_process([&] {
         make_steps(*store, kSteps);
         return !HasFailure();
       });
-      usleep(std::uniform_int_distribution<useconds_t>(1000, 30'000)(random));
+      usleep(std::uniform_int_distribution<useconds_t>(1000, most)(random));
       kill(process, SIGKILL);
       const int status = test::wait_for_process(process);
       store = Store::create(settings_, catalogue_, StoreRemains::of(test::duplicates(store->descriptors())));
@@ -146,7 +146,6 @@ TEST_F(RestartedUpdates, GoOnBehindTheLastStepThatHasBegun) {
     EXPECT_EQ(record->restart_data, "after 6");
     EXPECT_EQ(record->results.losses, std::vector<std::vector<double>>({{0.5}}));
   }
-  EXPECT_GT(num_killed, 12);
 }
 
 TEST_F(RestartedUpdates, DoNotBeginBeforeTheResultsOfTheStepAreKnown) {

@@ -75,7 +75,8 @@ TEST(ProcessStat, FindsAThreadByItsName) {
     started.set_value(gettid());
     end.get_future().wait();
   });
-  EXPECT_EQ(thread_named(getpid(), "rp-named"), started.get_future().get());
+  const pid_t id = started.get_future().get();
+  EXPECT_EQ(thread_named(getpid(), "rp-named"), id);
   EXPECT_EQ(thread_named(getpid(), "rp-other"), getpid()) << "the main thread";
   end.set_value();
   thread.join();

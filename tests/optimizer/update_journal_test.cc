@@ -143,12 +143,12 @@ TEST(UpdateJournal, AnUpdateWhoseProcessesAreKilledIsFinished) {
   int num_killed = 0;
   for (int round = 0; round < 20; ++round) {
     SharedGroup group(kElements);
-    while (true) {
+    for (useconds_t most = 4000;; most += 1000) {  // longer each time, so that slow processes end, too
       const pid_t process = test::start_process([&] {
         group.update(3);
         return true;
       });
-      usleep(std::uniform_int_distribution<useconds_t>(0, 4000)(random));
+      usleep(std::uniform_int_distribution<useconds_t>(0, most)(random));
       kill(process, SIGKILL);
       const int status = test::wait_for_process(process);
       if (status == 0) break;

@@ -94,7 +94,8 @@ class Run:
 
     def land_after_death(self):
         for worker in self.launcher.workers + self.launcher.undead:
-            if not worker.alive and worker.landing and self.rng.random() < 0.02:
+            chance = 0.001 if worker in self.launcher.undead else 0.02
+            if not worker.alive and worker.landing and self.rng.random() < chance:
                 self.note(f'dead worker {worker.number}', worker.land_after_death(self.rng))
 
     def draw_turns(self):

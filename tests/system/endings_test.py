@@ -41,7 +41,7 @@ class Run:
         self.marker = marker.encode()
         self.shared_memory = set(os.listdir("/dev/shm"))
         name, value = marker.split("=")
-        environment = dict(os.environ, TMPDIR=self.scratch.name, RP_ON_WORKER_FAILURE="abort", **{name: value}) | variables
+        environment = dict(os.environ, TMPDIR=self.scratch.name, RP_ON_WORKER_FAILURE="abort", RP_ON_COORDINATOR_FAILURE="abort", **{name: value}) | variables
         self.process = subprocess.Popen([*prefix, BIN / "rp-launch", "--workers", str(workers), *command], env=environment,
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
 

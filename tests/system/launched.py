@@ -15,7 +15,8 @@ from pathlib import Path
 PROGRAMS = Path(os.environ["RP_PROGRAMS"])  # the folder with rp-launch and train
 SAMPLE = Path(os.environ["RP_TINY_MODEL"])  # created by make_tiny_model.py
 DEADLINE_S = 60
-ABORT = ["--on-worker-failure", "abort"]  # for rp-launch: a worker's death ends the run
+# For rp-launch: the death of a worker, or of the coordinator, ends the run.
+ABORT = ["--on-worker-failure", "abort", "--on-coordinator-failure", "abort"]
 GPU = os.environ.get("RP_TEST_GPU")  # if set, tests that set --workers run these workers on this GPU instead of the `cpu` device
 
 

@@ -81,7 +81,7 @@ class SignalTest(LaunchedTest):
 
     def test_rp_launch_says_what_is_lost_where_the_coordinator_cannot(self):
         for saved in (True, False):
-            process = self.start(save_every=1 if saved else "never", max_steps=20000)
+            process = self.start(save_every=1 if saved else "never", max_steps=20000, launch=ABORT)
             # Waits for the second checkpoint: the first may have its name before the run has
             # reported it.
             while saved and not any(p.name != "checkpoint-1" for p in self.output.glob("checkpoint-*")):

@@ -92,6 +92,8 @@ def train_until(bench: Bench, name: str, launch: list, model: Path, data: Path, 
     output = bench.scratch / "runs" / name
     shutil.rmtree(output, ignore_errors=True)
     output.parent.mkdir(parents=True, exist_ok=True)
+    if kills_coordinator:
+        launch = [*launch, "--on-coordinator-failure", "abort"]
     words = command(bench, output, launch, model, data, max_steps=steps if says else 1000000, **settings)
     begin = time.monotonic()
     end = begin + bench.seconds(seconds)

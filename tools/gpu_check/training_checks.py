@@ -167,7 +167,7 @@ def killed_worker(bench: Bench, signals: str) -> Outcome:
     output = bench.scratch / "runs" / f"death-{signals}"
     shutil.rmtree(output, ignore_errors=True)
     output.parent.mkdir(parents=True, exist_ok=True)
-    words = command(bench, output, ["--gpus", "0,0,0,0", "--signals", signals, *SMALL], sample / "model", sample / "data.tokens",
+    words = command(bench, output, ["--gpus", "0,0,0,0", "--signals", signals, "--on-worker-failure", "abort", *SMALL], sample / "model", sample / "data.tokens",
                     max_steps=1000000, batch_size=8, num_microbatches=4, sequence_length=32)
     process = bench.start(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     try:
