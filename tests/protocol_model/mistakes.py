@@ -43,10 +43,9 @@ MISTAKES = {
     'no_roll_forward': Mistake('a step whose updates have begun is not finished', 'wrong version read'),
     'recovered_in_order': Mistake('the pass that was under way is not finished first', 'loss differs', 67),
     'recorded_late': Mistake('the record of a step counts only after something was changed', 'loss differs', 67),
-    'applied_late': Mistake('a parameter counts as done only after the next pass has begun', 'loss differs', 67),
+    'applied_late': Mistake('a parameter counts as done only after the next pass has begun', 'wrong version read', 32),
     'buffers_not_recorded': Mistake('the record of a step lacks its buffers', 'loss differs'),
     'results_of_one_step': Mistake('records are kept of one step only, but the program is two behind', 'results lost'),
-    'workers_kept': Mistake('workers of the dead coordinator still write when the next one begins', 'loss differs', 67),
     # Launcher
     'message_lost': Mistake('a report of a death is dropped while the channel is full', 'deadlock', 385),
     'replaced_unasked': Mistake('a replacement starts before the epoch of the dead worker has ended', 'word went back'),

@@ -84,7 +84,7 @@ class Run:
         coordinator."""
         for worker in self.launcher.workers:
             worker.die(self.rng)
-        if any(worker.landing for worker in self.launcher.workers) and not self.launcher.mistake('workers_kept'):
+        if any(worker.landing for worker in self.launcher.workers):
             return False
         self.store = Store(self.config, self.saved)
         self.launcher.begin(self.store)
@@ -94,8 +94,7 @@ class Run:
 
     def land_after_death(self):
         for worker in self.launcher.workers + self.launcher.undead:
-            chance = 0.001 if worker in self.launcher.undead else 0.02
-            if not worker.alive and worker.landing and self.rng.random() < chance:
+            if not worker.alive and worker.landing and self.rng.random() < 0.02:
                 self.note(f'dead worker {worker.number}', worker.land_after_death(self.rng))
 
     def draw_turns(self):
