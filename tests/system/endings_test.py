@@ -4,6 +4,7 @@ ending is tested several times.
 Usage: endings_test.py BIN_DIR PROGRAM REPETITIONS [Endings | Dumps]"""
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
