@@ -88,6 +88,7 @@ TEST(StepJournal, IsOfOneProgram) {
 
 TEST(StoreRemains, KeepWeightsGradientsAndStateAndNothingElse) {
   StoreSettings settings{.backing = "memfd", .num_workers = 2, .fingerprint = 17};
+  settings.arena_limit_bytes = 1 << 20;
   settings.journal_scratch_bytes = {64};
   const Catalogue catalogue = test::small_catalogue();
   std::vector<UniqueFd> descriptors;

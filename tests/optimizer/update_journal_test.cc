@@ -30,12 +30,10 @@ class SharedGroup {
     const std::size_t bytes = kNumArrays * array_bytes() + journal_bytes();
     memory_ = static_cast<std::byte*>(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
     mapped_bytes_ = bytes;
-    std::mt19937 numbers(1);
-    std::normal_distribution<float> normal;
-    for (const std::size_t i : {0U, 1U, 3U}) {
-      for (std::size_t e = 0; e < num_elements_; ++e) array(i)[e] = normal(numbers);
+    for (const std::size_t i : {0U, 1U, 2U, 3U}) {
+      for (std::size_t e = 0; e < num_elements_; ++e)
+        array(i)[e] = static_cast<float>((e * 2'654'435'761U + i) % 1000 + 1) / 500 - (i == 2 ? 0 : 1);
     }
-    for (std::size_t e = 0; e < num_elements_; ++e) array(2)[e] = std::abs(normal(numbers));
   }
   ~SharedGroup() { munmap(memory_, mapped_bytes_); }
   SharedGroup(const SharedGroup&) = delete;
@@ -136,12 +134,12 @@ TEST(UpdateJournal, AnUpdateThatDiedAnywhereIsFinished) {
 }
 
 TEST(UpdateJournal, AnUpdateWhoseProcessesAreKilledIsFinished) {
-  constexpr std::size_t kElements = 3'000'000;
+  constexpr std::size_t kElements = 1'000'000;
   std::mt19937 random(5);
   SharedGroup expected(kElements);
   expected.update_without_journal();
   int num_killed = 0;
-  for (int round = 0; round < 20; ++round) {
+  for (int round = 0; round < 3 || num_killed < 6; ++round) {
     SharedGroup group(kElements);
     for (useconds_t most = 4000;; most += 1000) {  // longer each time, so that slow processes end, too
       const pid_t process = test::start_process([&] {
@@ -157,7 +155,6 @@ TEST(UpdateJournal, AnUpdateWhoseProcessesAreKilledIsFinished) {
     }
     EXPECT_TRUE(group.same_bits(expected)) << "round " << round;
   }
-  EXPECT_GT(num_killed, 5) << "killed within the pass";
 }
 
 }  // namespace
