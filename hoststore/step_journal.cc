@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "common/order_stores.h"
 #include "hoststore/boundary.h"
 #include "hoststore/data_checksum.h"
 #include "roundpipe/error.h"
@@ -96,8 +97,12 @@ void StepJournal::write(int pipeline, Version version, std::span<const std::byte
   Extent& extent = own.records[version.value() % 2];
   extent.checksum = 0;
   if (extent.capacity < record.size()) {
-    extent.capacity = std::max<std::uint64_t>(2 * record.size(), 4096);  // the old place is not used again
-    extent.offset = allocate(extent.capacity);
+    const std::uint64_t capacity = std::max<std::uint64_t>(2 * record.size(), 4096);
+    extent.capacity = 0;  // in case this process dies; the old place is not used again
+    order_stores();
+    extent.offset = allocate(capacity);
+    order_stores();
+    extent.capacity = capacity;
   }
   std::memcpy(base_ + extent.offset, record.data(), record.size());
   extent.version = version.value();

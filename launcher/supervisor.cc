@@ -321,6 +321,7 @@ void Supervisor::on_coordinator_death(Member& coordinator) {
 }
 
 void Supervisor::on_worker_death(Member& worker) {
+  if (phase_.is(RunPhase::kRestarting)) return;  // all workers end
   const int status = *worker.process().status();
   const bool told_to_end = finished_ || phase_.is(RunPhase::kWorkersEnding);
   if (worker.is(MemberState::kEndedOnPurpose) || failure_ || (told_to_end && status == 0)) return;

@@ -99,17 +99,15 @@ typename V::Floats updated(const GroupState& s, const Coefficients<V>& c, typena
 enum class Working : std::uint8_t { kNone, kStore, kStream };
 
 // Copies the elements [i, i + num) before they are overwritten.
-template <typename V, UpdateKind kKind>
+template <typename V>
 void save_elements(const GroupState& s, std::size_t i, std::size_t num) {
   constexpr DType kFp32 = DType::kFloat32;
   UpdateUndo& undo = *s.undo;
   const std::uint64_t half = (undo.place & 1) ^ 1;
   for (std::size_t k = 0; k < num; k += V::kWidth) {
     V::template store<kFp32>(undo.master[half], k, V::template load<kFp32>(s.old_master, i + k));
-    if constexpr (num_moments(kKind) >= 1)
-      V::template store<kFp32>(undo.m[half], k, V::template load<kFp32>(s.m, i + k));
-    if constexpr (num_moments(kKind) == 2)
-      V::template store<kFp32>(undo.v[half], k, V::template load<kFp32>(s.v, i + k));
+    if (s.m != nullptr) V::template store<kFp32>(undo.m[half], k, V::template load<kFp32>(s.m, i + k));
+    if (s.v != nullptr) V::template store<kFp32>(undo.v[half], k, V::template load<kFp32>(s.v, i + k));
   }
   order_stores();
   __atomic_store_n(&undo.place, UpdateUndo::place_of(i, num, half), __ATOMIC_RELAXED);
@@ -132,7 +130,7 @@ std::size_t update_vectors(const GroupState& state, const GroupGradients& gradie
       prefetch_update<kFp32>(s.old_master, i + kPrefetchElements);
       prefetch_update<kGradient>(grads.uses[0], i + kPrefetchElements);
     }
-    if constexpr (kSaves) save_elements<V, kKind>(s, i, kStride);
+    if constexpr (kSaves) save_elements<V>(s, i, kStride);
 #pragma GCC unroll 4
     for (std::size_t at = i; at < i + kStride; at += V::kWidth) {
       const auto g = gradient_at<V, kGradient>(grads, at) * c.gradient_scale;
