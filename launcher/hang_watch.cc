@@ -84,12 +84,13 @@ std::optional<HangWatch::Culprit> HangWatch::culprit_of(const std::vector<Proces
   const bool waits_for_worker =
       commit != nullptr && (commit->kind == WaitKind::kCompletion || commit->kind == WaitKind::kWorkerStart);
   if (!waits_for_worker) {
-    if (caller == nullptr) return std::nullopt;
+    if (caller == nullptr || caller->kind == WaitKind::kWorkerStart) return std::nullopt;  // see check_starting()
     return Culprit{.process = 0, .thread = "rp-updates"};
   }
   const auto place = static_cast<std::size_t>(commit->numbers[0]) + 1;
   if (place >= processes.size() || processes[place].status) return Culprit{.process = 0, .thread = "rp-watch"};
   const ProcessSnapshot& worker = processes[place];
+  if (worker.state < ProcessState::kIdle) return std::nullopt;  // it starts
   if (waits_for_updates(worker, commit->slot)) return Culprit{.process = 0, .thread = "rp-updates"};
   Culprit culprit{.process = place, .thread = "rp-compute", .slot = commit->slot};
   if (wait_of(worker, "compute") == nullptr) return culprit;
