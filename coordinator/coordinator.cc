@@ -231,6 +231,7 @@ std::shared_ptr<StepOutcome> Coordinator::accept_step(int pipeline, StepRequest 
     state_.flow.buffers(pipeline).end_step();
   }
   request.num_rounds = static_cast<std::uint64_t>(state.rounds_since_step);
+  request.num_forwards = state.num_rounds - state.num_rounds_of_steps;
   const Version used_version = state.count_step();
   request.steps = state.num_steps;
   request.rounds = state.num_rounds_of_steps;

@@ -69,7 +69,7 @@ class Coordinator {
   void restart_at(int pipeline, std::uint64_t steps, std::uint64_t rounds, const UpdateHistory& history);
   // Declares that the weights of restart_at() are written. `restart_data`: as of StepOptions.
   void finish_restart(int pipeline, const std::string& restart_data);
-  // Finishes the last step of the coordinator that has left the store's journal, and goes on behind it. Returns the
+  // Finishes the last step of the coordinator that has left the store's journal, and continues after it. Returns the
   // number of weight groups that it had not updated. REQUIRES: the store was made from its remains; called once, before
   // anything else. Throws rp::Error (kUserError) if the journal has no record.
   int recover(int pipeline);

@@ -164,7 +164,7 @@ std::exception_ptr RoundFlow::commit(const Completion& completion) {
     }
   }
   blocks_.commit(next.round, command_of(round, slot));
-  report_results(next.round);
+  report_results(next.round, slot);
   commit_gradients(round, slot);
   if (!round.graph_is_open() && round.num_committed == round.slots.size()) end(round);
   dispatcher_.dispatch();
@@ -173,14 +173,17 @@ std::exception_ptr RoundFlow::commit(const Completion& completion) {
 }
 
 // Called before the gradients are committed, after which the step may be applied.
-void RoundFlow::report_results(const std::shared_ptr<Round>& round) {
+void RoundFlow::report_results(const std::shared_ptr<Round>& round, const Slot& slot) {
   Pipeline& pipeline = at(round->traits.pipeline);
   if (!pipeline.updates.records_steps() || round->traits.mode != RoundMode::kTrain) return;
+  if (slot.layers.end == round->num_layers && slot.phase != Phase::kBackward) {
+    std::map<int, BlockOfRound> buffers;
+    for (const auto& [layer, _] : pipeline.buffers.newest()) buffers[layer] = {round, {BlockKind::kBuffers, layer}};
+    pipeline.updates.forward_ended(round->next_version, contents_of(buffers));
+  }
   const bool goes_back = round->traits.kind == RoundKind::kForwardBackward || round->is(RoundState::kBackward);
-  if (!goes_back || round->num_committed < round->slots.size()) return;
-  std::map<int, BlockOfRound> buffers;
-  for (const auto& [layer, _] : pipeline.buffers.newest()) buffers[layer] = {round, {BlockKind::kBuffers, layer}};
-  pipeline.updates.round_ended(round->next_version, round->losses, contents_of(buffers));
+  if (goes_back && round->num_committed == round->slots.size())
+    pipeline.updates.round_ended(round->next_version, round->losses);
 }
 
 std::map<int, std::vector<std::byte>> RoundFlow::contents_of(const std::map<int, BlockOfRound>& blocks) const {

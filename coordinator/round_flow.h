@@ -116,7 +116,7 @@ class RoundFlow {
   void launch(const std::shared_ptr<Round>& round, std::size_t first_slot, std::size_t end_slot);
   template <typename Do>
   void for_trained_uses(const Round& round, const LayerRange& layers, Do&& action);
-  void report_results(const std::shared_ptr<Round>& round);
+  void report_results(const std::shared_ptr<Round>& round, const Slot& slot);
   void commit_losses(Round& round);
   void commit_gradients(const Round& round, const Slot& slot);
   // REQUIRES: the round's last slot is committed, and no backward pass can follow.

@@ -21,7 +21,7 @@
 
 namespace rp {
 
-// The program whose journal it is. Another program cannot go on with it.
+// Identifies the program that wrote a journal. No other program can continue with it.
 struct ProgramIdentity {
   using ShmFormat = void;
   std::uint64_t build_id = 0;
@@ -49,7 +49,8 @@ class StepJournal {
   // Writes the record of the step that makes `version`; the one before it is kept, too. REQUIRES: versions grow by one,
   // except after invalidate(). Throws rp::Error (kNoResource).
   void write(int pipeline, Version version, std::span<const std::byte> record);
-  // From now on there is no record: the weights are written from outside, or only this process could finish a step.
+  // Until the next write() there is no record: the weights are written from outside, or only this process could finish
+  // a step.
   void invalidate(int pipeline);
   // Returns the version of the newest record, or nothing if there is none.
   [[nodiscard]] std::optional<Version> newest(int pipeline) const;

@@ -122,6 +122,12 @@ StoreRemains StoreRemains::of(std::vector<UniqueFd> descriptors) {
   return remains;
 }
 
+std::uint64_t StoreRemains::allocated_bytes() const {
+  std::uint64_t bytes = 0;
+  for (const Segment& segment : segments) bytes += segment.is_in_memory() ? segment.allocated_bytes() : 0;
+  return bytes;
+}
+
 std::unique_ptr<Store> Store::create(const StoreSettings& settings, const Catalogue& catalogue) {
   return create(settings, catalogue, std::nullopt);
 }

@@ -68,6 +68,8 @@ struct StoreRemains {
   // `descriptors`: those of its Store. Throws rp::Error (kUserError) if there is no journal.
   [[nodiscard]] static StoreRemains of(std::vector<UniqueFd> descriptors);
 
+  [[nodiscard]] std::uint64_t allocated_bytes() const;
+
   std::vector<Segment> segments;  // parameters, gradients, state
   std::unique_ptr<StepJournal> journal;
 };

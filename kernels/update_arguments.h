@@ -65,14 +65,14 @@ struct GroupGradients {
   std::size_t num_elements = 0;  // of each array
 };
 
-// What an update is about to overwrite, in memory that outlives the process, so that another process can finish the
-// update (optimizer/update_journal.h). A few elements at a time: first they are copied into one of the two halves, in
-// turn; then `place` names them; then they are overwritten. The stores take effect in this order.
+// Holds the elements that an update is about to overwrite, in memory that outlives the process, so that another process
+// can finish the update (optimizer/update_journal.h). A few elements at a time: first they are copied into one of the
+// two halves, in turn; then `place` names them; then they are overwritten. The stores take effect in this order.
 inline constexpr std::size_t kUndoElements = 32;
 struct UpdateUndo {
   using ShmFormat = void;
-  // The first of the elements that are copied and perhaps overwritten, times 2^8, plus their number times 2, plus the
-  // half. All elements before them are updated.
+  // (first << 8) | (number << 1) | half: the elements that are copied and may be overwritten. Those before them in the
+  // chunk are updated.
   std::uint64_t place = 0;
   std::uint64_t reserved[7] = {};
   float master[2][kUndoElements] = {};

@@ -34,7 +34,7 @@ std::optional<Hang> HangWatch::check(const std::vector<ProcessSnapshot>& process
   std::optional<Hang> hang = check_stopped(processes, slice_ns, notes);
   if (!hang) hang = check_starting(processes, slice_ns);
   if (!hang) hang = check_progress(processes, slice_ns);
-  if (hang) processes_[hang->process] = {.pid = processes[hang->process].pid, .is_stop_told = true};
+  if (hang) processes_[hang->process] = {.pid = processes[hang->process].pid, .is_stop_reported = true};
   return hang;
 }
 
@@ -45,15 +45,15 @@ std::optional<Hang> HangWatch::check_stopped(const std::vector<ProcessSnapshot>&
     Process& process = processes_[i];
     if (!snapshot.is_stopped_by_signal()) {
       process.stopped_ns.reset();
-      process.is_stop_told = false;
+      process.is_stop_reported = false;
       continue;
     }
     process.stopped_ns = process.stopped_ns ? *process.stopped_ns + slice_ns : 0;
-    if (!process.is_stop_told) next_check_ = Deadline::after_ns(kStoppedNoteNs);
+    if (!process.is_stop_reported) next_check_ = Deadline::after_ns(kStoppedNoteNs);
     if (*process.stopped_ns < kStoppedNoteNs) continue;
     const std::int64_t limit_ns = std::min(kStoppedNs, wait_ns_);
     const bool is_replaced = snapshot.is_worker && may_replace_;
-    if (!std::exchange(process.is_stop_told, true)) {
+    if (!std::exchange(process.is_stop_reported, true)) {
       notes += cat("rp-launch: ", snapshot.name, " (pid ", snapshot.pid, ") is stopped by a signal; `kill -CONT ",
                    snapshot.pid, "` lets it go on",
                    is_replaced ? cat("; after ", seconds_text(limit_ns), " the run goes on without it") : "", "\n");

@@ -23,9 +23,10 @@
 
 namespace rp {
 
+// Describes a process that holds up its run.
 struct Hang {
   std::size_t process = 0;  // its place in the list: 0 is the coordinator
-  std::string what;         // "is stopped for 5.0 s"
+  std::string what;         // "was stopped by a signal for 5.0 s"
   pid_t thread = 0;         // the thread that holds up the run; 0: none, since the process is stopped
 };
 
@@ -42,14 +43,14 @@ class HangWatch {
   HangWatch() = default;
   explicit HangWatch(Kernel kernel) : kernel_(std::move(kernel)) {}
 
-  // Sets after how many seconds without progress a process hangs. 0: after 600 s; if `may_adapt`, the limit for a
-  // worker's task follows from the run itself: kMinFactor times the longest time without progress so far, at least
+  // Sets after how many seconds without progress a process hangs. 0 means 600, and if `may_adapt`, the limit for a
+  // worker's task then follows from the run itself: kMinFactor times the longest time without progress so far, at least
   // kMinNs (kFirstMinNs at the beginning, when layers run for the first time). Time that its threads wait for a
   // processor does not count.
   void set_wait_timeout(int seconds, bool may_adapt);
   // Sets how many seconds a worker may take to start.
   void set_attach_timeout(int seconds) { start_ns_ = seconds * kNsPerSecond; }
-  // A tool makes a process slow: limits do not adapt.
+  // Turns the adaptation off, because a tool makes a process slow.
   void expect_slow_tasks() { adapts_ = false; }
 
   // Looks at the processes at time `now_ns`; the coordinator comes first. Must be called at next_check(), and may be
@@ -62,7 +63,7 @@ class HangWatch {
 
   static constexpr std::int64_t kIntervalNs = kNsPerSecond / 2;
   static constexpr std::int64_t kStoppedNoteNs = kNsPerSecond / 5;
-  static constexpr std::int64_t kStoppedNs = 5 * kNsPerSecond;  // if limits adapt
+  static constexpr std::int64_t kStoppedNs = 5 * kNsPerSecond;  // where workers are replaced; at most the wait timeout
   static constexpr std::int64_t kFirstMinNs = 60 * kNsPerSecond;
   static constexpr std::int64_t kMinNs = 10 * kNsPerSecond;
   static constexpr std::int64_t kMinFactor = 20;
@@ -72,7 +73,7 @@ class HangWatch {
     pid_t pid = 0;
     std::optional<std::int64_t> stopped_ns{};  // how long it has been stopped
     std::int64_t starting_ns = 0;              // how long it has been starting
-    bool is_stop_told = false;
+    bool is_stop_reported = false;
   };
   // What a run without progress waits for.
   struct Culprit {

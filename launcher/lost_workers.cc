@@ -53,6 +53,7 @@ std::optional<Failure> LostWorkers::end() {
   if (!losses_.empty()) failure = std::move(losses_.begin()->second.failure);
   losses_.clear();
   starts_.clear();
+  replacements_.forget_deaths();
   return failure;
 }
 

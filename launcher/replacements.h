@@ -52,6 +52,9 @@ class Replacements {
   // SIGKILL is not the task's doing, unless the kernel sent it for lack of memory.
   [[nodiscard]] Decision decide(const Death& death, int num_left);
 
+  // Forgets the deaths so far: the tasks of a program that is started again are numbered from 0.
+  void forget_deaths() { deaths_.clear(); }
+
   // Returns how long to wait before the worker is started again, in ns: not at all if its last process has served,
   // otherwise longer each time.
   [[nodiscard]] std::int64_t delay_ns(int worker) const;

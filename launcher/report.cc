@@ -100,7 +100,8 @@ std::string advice(const Failure& failure) {
   if (!failure.hang.empty()) {
     return failure.fault ? "the frames show what it did when rp-launch ended it; for tasks that take longer than that, "
                            "raise --wait-timeout"
-                         : "rp-launch has ended it; `gdb -p` shows what a process does, and rp-launch waits meanwhile";
+                         : "it could have been continued with `kill -CONT`; a process to which a debugger is attached "
+                           "is not ended";
   }
   if (failure.out_of_memory) {
     return "probably the kernel's out-of-memory killer (memory.events: oom_kill rose): give the job more memory, or "

@@ -214,7 +214,7 @@ void Supervisor::on_interrupt() {
   if (num_interrupts_ < 2 || phase_.is(RunPhase::kKilling) || phase_.is(RunPhase::kDone)) return;
   const bool may_wait = phase_.is(RunPhase::kRunning) || phase_.is(RunPhase::kWorkerLost);
   if (num_interrupts_ == 2 && may_wait) return move_to(RunPhase::kInterrupted);
-  if (coordinator().alive()) end_.cut_short = true;
+  if (coordinator().alive() || phase_.is(RunPhase::kRestarting)) end_.cut_short = true;
   move_to(RunPhase::kKilling);
 }
 
@@ -255,7 +255,6 @@ void Supervisor::on_message(Member& member, Message message) {
 void Supervisor::start_workers(Message store) {
   if (coordinator().is(MemberState::kAttached) || !phase_.is(RunPhase::kRunning)) return;
   coordinator().set_attached();
-  members_.resize(1);  // the workers of a coordinator that has died
   store_ = std::move(store);
   store_->kind = MessageKind::kAttach;
   trace_ = RunTrace::copy_of(*store_);
@@ -267,188 +266,6 @@ void Supervisor::start_workers(Message store) {
 
 void Supervisor::send_attaches() {
   for (const auto& member : members_) member->send_store(*store_);
-}
-
-void Supervisor::handle_deaths() {
-  std::vector<Member*> dead;
-  for (const auto& member : members_) {
-    if (!member->try_reap()) continue;
-    read_messages(*member);
-    member->read_output();
-    dead.push_back(member.get());
-  }
-  // First read a message that the coordinator may have sent before a worker ended (kFinished).
-  if (!dead.empty()) read_messages(coordinator());
-  // A process without a fault record counts as failing now. One whose wait timed out comes after
-  // all others, since the cause of such a wait is elsewhere. Workers come before the coordinator,
-  // which may have ended because of them.
-  const auto fault_time = [this](const Member* member) -> std::int64_t {
-    const std::optional<Fault> fault = run_.board.entry(member->board_index()).fault();
-    if (!fault) return INT64_MAX - 1;
-    return fault->code == static_cast<int>(ExitCode::kHang) ? INT64_MAX : fault->time_ns;
-  };
-  std::stable_sort(dead.begin(), dead.end(), [&fault_time](const Member* a, const Member* b) {
-    return std::pair(fault_time(a), !a->is_worker()) < std::pair(fault_time(b), !b->is_worker());
-  });
-  for (Member* member : dead) {
-    member->process().kill_group();
-    member->is_worker() ? on_worker_death(*member) : on_coordinator_death(*member);
-  }
-}
-
-void Supervisor::on_coordinator_death(Member& coordinator) {
-  const int status = *coordinator.process().status();
-  end_.coordinator_status = status;
-  if (go_on_without_coordinator()) return;
-  if (coordinator.hang()) end_.hung = true;
-  const bool asked = WIFSIGNALED(status) && end_.stop_signals.contains(WTERMSIG(status));
-  // With an exit code other than 0 the program has ended on its own and has reported the reason.
-  if (WIFSIGNALED(status) && !asked && coordinator.is(MemberState::kEnded)) note_failure(coordinator);
-  const std::optional<Failure> lost = lost_.end();
-  if (status != 0 && lost && !failure_) {  // it did not go on without that worker
-    failure_ = lost;
-    end_.failed_worker_status = lost->status;
-  }
-  constexpr int kNotLoaded = 127;  // set by the dynamic loader, which has printed the library's name
-  if (WIFEXITED(status) && WEXITSTATUS(status) == kNotLoaded &&
-      run_.board.entry(coordinator.board_index()).state() == ProcessState::kNotStarted) {
-    run_.err.add(
-        "rp-launch: the program was not loaded; where a library of LibTorch is missing, give its folder: "
-        "LD_LIBRARY_PATH="
-        "$(python3 -c 'import torch; print(torch.__path__[0])')/lib, or link it once (docs/library.md)\n");
-  }
-  if (!phase_.is(RunPhase::kKilling)) move_to(RunPhase::kWorkersEnding);
-}
-
-void Supervisor::on_worker_death(Member& worker) {
-  if (phase_.is(RunPhase::kRestarting)) return;  // all workers end
-  const int status = *worker.process().status();
-  const bool told_to_end = finished_ || phase_.is(RunPhase::kWorkersEnding);
-  if (worker.is(MemberState::kEndedOnPurpose) || failure_ || (told_to_end && status == 0)) return;
-  if (phase_.is(RunPhase::kWorkersEnding) && end_.coordinator_status != 0) return;
-  if (go_on_without(worker)) return;
-  note_failure(worker);
-  end_.failed_worker_status = status;
-  end_.hung = worker.hang().has_value();
-  failure_->said = worker.release_output();
-  report_death(worker, MessageKind::kWorkerGone);
-  kill_workers();
-  if (phase_.is(RunPhase::kRunning)) move_to(RunPhase::kWorkerLost);
-}
-
-bool Supervisor::go_on_without_coordinator() {
-  const bool is_crash = WIFSIGNALED(*coordinator().process().status());
-  if (!phase_.is(RunPhase::kRunning) || !is_crash || !is_restartable_ || finished_ || !end_.stop_signals.empty())
-    return false;
-  const BoardProgress progress = run_.board.entry(coordinator().board_index()).progress();
-  if (!restarts_.decide(progress.committed > 0)) return false;
-  Failure failure = failure_of(coordinator());
-  failure.crash_notice = "";  // nothing is lost
-  run_.err.add(failure_text(failure) +
-               "rp-launch: the program is started again and goes on behind its last step, with the same results\n");
-  restart_start_ = Deadline::after_ns(restarts_.delay_ns());
-  (void)lost_.end();
-  kill_workers();
-  move_to(RunPhase::kRestarting);
-  return true;
-}
-
-// A worker of the coordinator that has died might still write to what the next one reads.
-void Supervisor::restart_program() {
-  if (!phase_.is(RunPhase::kRestarting)) return;
-  if (!end_.stop_signals.empty()) {
-    end_.cut_short = end_.stop_signals.contains(SIGINT);
-    return move_to(RunPhase::kKilling);
-  }
-  if (!all_dead() || !restart_start_.passed()) return;
-  restart_start_ = Deadline::never();
-  hangs_ = HangWatch();
-  members_.front() = std::make_unique<Member>(run_, run_.plan.processes[0], /*takes_over=*/true);
-  store_->kind = MessageKind::kRestart;
-  const bool is_sent = coordinator().channel().send(*store_);
-  store_->kind = MessageKind::kAttach;
-  move_to(RunPhase::kRunning);
-  if (!is_sent) coordinator().kill_on_purpose();
-}
-
-bool Supervisor::go_on_without(Member& worker) {
-  if (!phase_.is(RunPhase::kRunning) || finished_ || !end_.stop_signals.empty()) return false;
-  const auto num_alive = static_cast<int>(std::count_if(
-      members_.begin(), members_.end(), [](const auto& member) { return member->is_worker() && member->alive(); }));
-  const FaultBoardEntry entry = run_.board.entry(worker.board_index());
-  const int status = *worker.process().status();
-  const Replacements::Decision decision = lost_.decide({.worker = worker.worker(),
-                                                        .status = status,
-                                                        .slot = entry.task().slot,
-                                                        .has_served = entry.num_advances() > 0,
-                                                        .out_of_memory = is_out_of_memory(status),
-                                                        .hung = worker.hang() && worker.hang()->thread != 0},
-                                                       num_alive);
-  if (decision == Replacements::Decision::kEndRun) return false;
-  Failure failure = failure_of(worker);
-  failure.said = worker.release_output();
-  run_.err.add(lost_.lose(worker.worker(), decision, std::move(failure), num_alive));
-  report_death(worker,
-               decision == Replacements::Decision::kReplace ? MessageKind::kWorkerLost : MessageKind::kWorkerLeft);
-  return true;
-}
-
-void Supervisor::report_death(Member& worker, MessageKind kind) {
-  Message message;
-  message.kind = kind;
-  message.worker = worker.worker();
-  message.status = *worker.process().status();
-  coordinator().send(std::move(message));
-}
-
-void Supervisor::start_replacements() {
-  if (!phase_.is(RunPhase::kRunning)) return;
-  while (const std::optional<int> worker = lost_.take_due()) {
-    const auto index = static_cast<std::size_t>(*worker) + 1;
-    members_[index] = std::make_unique<Member>(run_, run_.plan.processes[index]);
-    send_attaches();
-  }
-}
-
-void Supervisor::check_hangs() {
-  for (const auto& member : members_) member->end_if_overdue();
-  std::string notes;
-  const std::optional<Hang> hang = hangs_.check(progress_.snapshots(), now_ns(), notes);
-  if (!phase_.is(RunPhase::kRunning) || finished_) return;
-  run_.err.add(notes);
-  if (!hang) return;
-  Member& member = *members_[hang->process];
-  const bool ends_run = !member.is_worker() || run_.plan.on_worker_failure == WorkerFailurePolicy::kAbort;
-  if (ends_run) progress_.dump("no progress", true);
-  member.end_hung(*hang);
-}
-
-bool Supervisor::is_out_of_memory(int status) const {
-  return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && cgroup_.num_oom_kills().value_or(0) > oom_kills_before_;
-}
-
-Failure Supervisor::failure_of(Member& member) const {
-  const FaultBoardEntry entry = run_.board.entry(member.board_index());
-  const int status = *member.process().status();
-  return {.process = member.name(),
-          .pid = member.process().pid(),
-          .status = status,
-          .fault = entry.fault(),
-          .state = entry.state(),
-          .task = entry.task(),
-          .crash_notice = entry.crash_notice(),
-          .hang = member.hang() ? member.hang()->what : "",
-          .seen_late = has_been_stopped_,
-          .out_of_memory = is_out_of_memory(status),
-          .log_file = member.log_file()};
-}
-
-void Supervisor::note_failure(Member& member) {
-  if (!failure_) failure_ = failure_of(member);
-}
-
-void Supervisor::report_failure() {
-  if (failure_ && !std::exchange(is_failure_told_, true)) run_.err.add(failure_text(*failure_));
 }
 
 bool Supervisor::any_worker_is_busy() const {

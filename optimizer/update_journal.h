@@ -1,10 +1,11 @@
 // optimizer/update_journal.h
-// Makes the update of a weight group repeatable after its process has died: which pieces are complete, and what those
-// contained that were being written.
+// Lets another process finish the update of a weight group: records which chunks are complete, and what the elements
+// contained that were being overwritten.
 //
 // An update changes masters and moments in place, so an element must not be updated twice. Before a thread changes a
 // few elements, it copies them, together with their place, into a slot of its own (UpdateUndo), whose memory stays in
-// the processor's cache. Of a process that is killed, all stores up to some point have taken effect, in their order.
+// the processor's cache. When a process is killed, the stores of each thread up to some point have taken effect, and
+// none after it.
 //
 // The journal is memory that outlives the process. Format: docs/formats/step_journal.md. Writer: the process that
 // updates, with its ThreadTeam; one pass at a time.
@@ -21,6 +22,7 @@
 
 namespace rp {
 
+// Describes the chunk that one thread updates.
 struct UndoSlot {
   using ShmFormat = void;
   std::atomic<std::uint64_t> pass;  // the fields below are of this pass

@@ -116,7 +116,8 @@ void Runtime::create_store(const std::function<void(const LoadProgress&)>& tell)
   settings.threads_per_worker = static_cast<std::uint32_t>(*settings_.threads_per_worker);
   settings.fingerprint = fingerprint_of_all();
   settings.build_id = build_id();
-  settings.arena_limit_bytes = available_memory();
+  settings.arena_limit_bytes =
+      available_memory() + (remains_ ? remains_->allocated_bytes() : 0);  // as at the first start
   settings.wait_timeout_ns = settings_.wait_timeout_seconds.value_or(kDefaultWaitTimeoutSeconds) * kNsPerSecond;
   settings.weights_yield = settings_.yield_to_activations == "all" || settings_.yield_to_activations == "weights";
   settings.gradients_yield = settings_.yield_to_activations == "all" || settings_.yield_to_activations == "gradients";

@@ -44,7 +44,7 @@ class Runtime {
   // In the coordinator: must be called before the workers start. `board`, `on_hang` and `trace` are
   // described in CoordinatorOptions.
   void start_coordinator(std::optional<FaultBoardEntry> board, std::function<void()> on_hang, TraceJournal* trace);
-  // In the coordinator, after start_coordinator(), if record_steps() was called: goes on behind the last step of the
+  // In the coordinator, after start_coordinator(), if record_steps() was called: continues after the last step of the
   // process before this one, or records that the training begins.
   void recover();
   [[nodiscard]] bool records_steps() const { return records_steps_; }

@@ -151,7 +151,7 @@ void find_checkpoint(const TrainSettings& settings, RunInputs& inputs, Problems&
   inputs.evaluations = inputs.resume.saved.evaluations;
 }
 
-void go_on_behind_finished(const TrainSettings& settings, RunInputs& inputs) {
+void continue_after_finished(const TrainSettings& settings, RunInputs& inputs) {
   const FinishedStep& last = inputs.finished.back();
   if (!last.restart_data.empty()) inputs.resume.saved = parse_run_state("the state of the run", last.restart_data);
   inputs.steps_done = inputs.resume.saved.step;
@@ -177,7 +177,9 @@ bool has_ended(const TrainSettings& settings) {
 RunInputs find_run_inputs(TrainSettings& settings, int threads_per_worker, std::vector<FinishedStep> finished) {
   RunInputs inputs;
   inputs.threads_per_worker = threads_per_worker;
-  inputs.finished = std::move(finished);
+  // A program that had not loaded its checkpoint yet begins as it did.
+  const bool has_loaded = !settings.is_resumed() || (!finished.empty() && !finished.back().restart_data.empty());
+  if (has_loaded) inputs.finished = std::move(finished);
   const bool is_restarted = !inputs.finished.empty();
   inputs.has_ended = !is_restarted && has_ended(settings);
   if (inputs.has_ended) return inputs;
@@ -195,7 +197,7 @@ RunInputs find_run_inputs(TrainSettings& settings, int threads_per_worker, std::
   if (has_model) inputs.checkpoint_bytes = checkpoint_bytes(settings, inputs.model.num_trained);
   if (is_restarted) {
     problems.throw_if_any();
-    go_on_behind_finished(settings, inputs);
+    continue_after_finished(settings, inputs);
     return inputs;
   }
   RunDirectory(settings.output).check(settings.is_resumed(), problems);

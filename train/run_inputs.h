@@ -50,7 +50,7 @@ struct RunInputs {
 
 // Inspects the model, data, output directory, checkpoint and free disk space without changing them.
 // Fills in the settings that were not given. Throws one rp::Error that lists all problems.
-// `finished`: from Session::restarted(): if there are any, the run goes on behind them, and its output is there.
+// `finished`: from Session::restarted(): if there are any, the run continues after them, and its output is there.
 [[nodiscard]] RunInputs find_run_inputs(TrainSettings& settings, int threads_per_worker,
                                         std::vector<FinishedStep> finished);
 

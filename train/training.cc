@@ -262,7 +262,6 @@ void Training::report(const AcceptedStep& step, const FinishedStep& finished) {
   report.host_bytes = resident_bytes();
   report.staged_bytes = staged_bytes_since_report();
   report.eta_seconds = clock_.seconds_for(settings_.max_steps - step.step);
-  metrics_->add(metrics_line(report));
   if (report.step > metrics_csv_->last_step()) metrics_csv_->add(metrics_csv_line(report));
   events_->add(report.step, {{"train/loss", report.loss},
                              {"train/grad_norm", report.grad_norm},
@@ -272,6 +271,7 @@ void Training::report(const AcceptedStep& step, const FinishedStep& finished) {
                              {"train/trained_tokens", static_cast<double>(report.trained_tokens)},
                              {"train/padded_tokens", static_cast<double>(report.padded_tokens)},
                              {"train/epoch", static_cast<double>(report.epoch)}});
+  metrics_->add(metrics_line(report));  // last: a program that goes on reports what is not in this file
   summary_.add(report);
   reported_ = report.step;
   progress_.show(report);

@@ -52,8 +52,8 @@ bool PendingStep::may_be_skipped() const {
   return request_.options.max_grad_norm > 0 || request_.options.skip_nonfinite || scales_loss_;
 }
 
-void PendingStep::end_round(const std::vector<double>& losses, std::map<int, std::vector<std::byte>> buffers) {
-  results_.losses.push_back(losses);
+void PendingStep::end_forward(std::map<int, std::vector<std::byte>> buffers) {
+  ++num_forwards_;
   results_.buffers = std::move(buffers);
 }
 
@@ -62,7 +62,8 @@ bool PendingStep::is_barrier() const { return may_be_skipped() || request_.funct
 bool PendingStep::can_update() const {
   if (!is_called()) return false;
   if (groups_.empty()) return true;  // nothing to train
-  if (is_recorded_ && results_.losses.size() < request_.num_rounds) return false;
+  const bool has_results = results_.losses.size() == request_.num_rounds && num_forwards_ == request_.num_forwards;
+  if (is_recorded_ && !has_results) return false;
   if (ready_.empty()) return false;
   return !is_barrier() || num_ready_ == groups_.size();
 }

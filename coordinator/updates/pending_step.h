@@ -69,8 +69,10 @@ class PendingStep {
 
   // Notes that step() was called.
   void call(Version used_version, StepRequest request);
-  // Notes that all tasks of the step's next round are committed. `buffers`: by layer, after this round.
-  void end_round(const std::vector<double>& losses, std::map<int, std::vector<std::byte>> buffers);
+  // Notes that the forward pass of the step's next round is committed. `buffers`: by layer, after this round.
+  void end_forward(std::map<int, std::vector<std::byte>> buffers);
+  // Notes that all tasks of a round with gradients are committed.
+  void end_round(const std::vector<double>& losses) { results_.losses.push_back(losses); }
   [[nodiscard]] const StepResults& results() const { return results_; }
   [[nodiscard]] const StepRequest& request() const { return request_; }
   [[nodiscard]] bool is_called() const { return !lifecycle_.is(StepState::kCollecting); }
@@ -133,6 +135,7 @@ class PendingStep {
   Version used_version_{};
   StepRequest request_;
   StepResults results_;
+  std::uint64_t num_forwards_ = 0;  // rounds whose forward pass is committed
   const std::shared_ptr<StepOutcome> outcome_ = std::make_shared<StepOutcome>();
   std::map<GroupId, int> open_;                   // by group
   std::map<GroupId, double> square_sums_;         // by group

@@ -1,5 +1,5 @@
 // coordinator/updates/step_record.h
-// Describes a step such that another coordinator can finish its updates and go on behind it. Kept in the journal of
+// Describes a step such that another coordinator can finish its updates and continue after it. Kept in the journal of
 // steps (hoststore/step_journal.h).
 #pragma once
 

@@ -36,9 +36,10 @@ struct StepRequest {
   WholeUpdate function{};         // applied instead of the rules, if it is not empty
   StepOptions options{};
   // Set by Coordinator::accept_step():
-  std::uint64_t num_rounds = 0;  // of the step
-  std::uint64_t steps = 0;       // since the start of training, with this one
-  std::uint64_t rounds = 0;      // the same
+  std::uint64_t num_rounds = 0;    // of the step, with gradients
+  std::uint64_t num_forwards = 0;  // training rounds of the step, also those without a backward pass
+  std::uint64_t steps = 0;         // since the start of training, with this one
+  std::uint64_t rounds = 0;        // the same
 };
 
 // The part of a saved state that describes the steps before it.

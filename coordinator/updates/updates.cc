@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "common/check.h"
@@ -73,34 +74,37 @@ int Updates::recover(Version version, const StepRecord& record) {
   StepJournal& journal = *options_.journal;
   const std::optional<GroupId> under_way = updater_->unfinished(version);
   int num_left = 0;
-  const auto finish = [&](GroupId group, const std::vector<UpdateSpan>& rules) {
+  const auto finish = [&](GroupId group) {
     if (journal.applied(group).observe() >= version) return;
-    updater_->update(group, version, rules);
+    const auto place = std::find(groups_.begin(), groups_.end(), group) - groups_.begin();
+    updater_->update(group, version, record.rules.empty() ? std::vector<UpdateSpan>() : record.rules[place]);
     ++num_left;
     beat();
     journal.applied(group).publish(version);
   };
-  for (const bool is_first : {true, false}) {
-    for (std::size_t i = 0; i < groups_.size(); ++i) {
-      if (is_first && under_way != groups_[i]) continue;
-      finish(groups_[i], record.rules.empty() ? std::vector<UpdateSpan>() : record.rules[i]);
-    }
-  }
+  if (under_way) finish(*under_way);
+  for (const GroupId group : groups_) finish(group);
   go_on_at(version, record.history);
   return num_left;
 }
 
 void Updates::record_weights(Version version, StepRecord record) {
   MutexLock lock(mutex_);
+  has_run_function_ = false;
   record.history = history();
   for (const GroupId group : groups_) options_.journal->applied(group).publish(version);
   options_.journal->write(static_cast<int>(pipeline_), version, record.to_bytes());
 }
 
-void Updates::round_ended(Version version, const std::vector<double>& losses,
-                          std::map<int, std::vector<std::byte>> buffers) {
+void Updates::forward_ended(Version version, std::map<int, std::vector<std::byte>> buffers) {
   MutexLock lock(mutex_);
-  step_at(version).end_round(losses, std::move(buffers));
+  step_at(version).end_forward(std::move(buffers));
+  changed_.notify_all();
+}
+
+void Updates::round_ended(Version version, const std::vector<double>& losses) {
+  MutexLock lock(mutex_);
+  step_at(version).end_round(losses);
   changed_.notify_all();
 }
 
@@ -280,7 +284,7 @@ void Updates::update() {
   }
   if (groups_.empty()) return end_step(version, step);
   if (!step.is(StepState::kUpdating)) {
-    if (records_steps()) record(version, step);
+    if (records_steps() && !record(version, step)) return;
     step.move_to(StepState::kUpdating);
   }
   if (step.function()) {
@@ -290,10 +294,14 @@ void Updates::update() {
   }
 }
 
-// The record is complete before the first group changes. What only a function could do, no other process can finish.
-void Updates::record(Version version, const PendingStep& step) {
+// The record is complete before the first group changes.
+bool Updates::record(Version version, const PendingStep& step) {
   StepJournal& journal = *options_.journal;
-  if (step.function()) return journal.invalidate(static_cast<int>(pipeline_));
+  has_run_function_ = has_run_function_ || step.function();
+  if (has_run_function_) {
+    journal.invalidate(static_cast<int>(pipeline_));
+    return true;
+  }
   const StepRequest& request = step.request();
   StepRecord record{.steps = request.steps,
                     .rounds = request.rounds,
@@ -305,9 +313,16 @@ void Updates::record(Version version, const PendingStep& step) {
   if (!step.outcome()->skipped) {
     for (const GroupId group : groups_) record.rules.push_back(step.rules_of(group, num_applied_ + 1));
   }
+  std::exception_ptr error;
   mutex_.unlock();
-  journal.write(static_cast<int>(pipeline_), version, record.to_bytes());
+  try {
+    journal.write(static_cast<int>(pipeline_), version, record.to_bytes());
+  } catch (const Error&) {  // no memory
+    error = std::current_exception();
+    options_.report_failure(error);  // this calls stop()
+  }
   mutex_.lock();
+  return error == nullptr;
 }
 
 void Updates::update_one_group(Version version, PendingStep& step) {

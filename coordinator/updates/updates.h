@@ -104,9 +104,11 @@ class Updates {
   void gradient_committed(Version version, UseId use, std::uint64_t released_after, double square_sum,
                           std::uint64_t checksum = 0);
 
-  // Notes that all tasks of a round are committed, before its last gradients are. `buffers`: by layer. Called for the
-  // rounds with gradients of a step, in order. REQUIRES: records_steps().
-  void round_ended(Version version, const std::vector<double>& losses, std::map<int, std::vector<std::byte>> buffers);
+  // Note what the rounds of a step have left: the buffers, by layer, when the forward pass of a training round is
+  // committed; the losses when all tasks of a round with gradients are, before its last gradients are committed.
+  // REQUIRES: records_steps().
+  void forward_ended(Version version, std::map<int, std::vector<std::byte>> buffers);
+  void round_ended(Version version, const std::vector<double>& losses);
 
   // Preserves the state of `version`, the version of the last accepted step, in `snapshot`: later
   // updates copy what they are about to change. Stops preserving an earlier snapshot.
@@ -149,7 +151,8 @@ class Updates {
   // written.
   void add_one_gradient() RP_REQUIRES(mutex_);
   void update() RP_REQUIRES(mutex_);
-  void record(Version version, const PendingStep& step) RP_REQUIRES(mutex_);
+  // Returns false if the run ends because the record cannot be written.
+  [[nodiscard]] bool record(Version version, const PendingStep& step) RP_REQUIRES(mutex_);
   void update_one_group(Version version, PendingStep& step) RP_REQUIRES(mutex_);
   void update_by_function(Version version, PendingStep& step) RP_REQUIRES(mutex_);
   void finish_norms_of_groups(Version version, PendingStep& step) RP_REQUIRES(mutex_);
@@ -191,6 +194,7 @@ class Updates {
   std::uint64_t num_applied_ RP_GUARDED_BY(mutex_) = 0;  // steps that were not skipped
   LossScaler loss_scaler_ RP_GUARDED_BY(mutex_);
   Kept kept_ RP_GUARDED_BY(mutex_);
+  bool has_run_function_ RP_GUARDED_BY(mutex_) = false;  // only this process knows what led to these weights
   bool stopped_ RP_GUARDED_BY(mutex_) = false;
   std::exception_ptr error_ RP_GUARDED_BY(mutex_);
   std::thread thread_;

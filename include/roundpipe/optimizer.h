@@ -115,7 +115,7 @@ struct StepOptions {
   // StepResult::skipped() returns true. With clipping by norm and with loss scaling, such steps are
   // always skipped. This is a barrier, like clipping by norm.
   bool skip_nonfinite = false;
-  // What the program needs to go on behind this step if its process dies: Session::restarted() returns it.
+  // What the program needs to continue after this step if its process dies: Session::restarted() returns it.
   std::string restart_data{};
 };
 

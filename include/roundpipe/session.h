@@ -96,10 +96,10 @@ class Session {
 
   // Returns the last steps that the program has finished, at most two, oldest first, if its process has died and this
   // one takes its place; otherwise nothing. A program that calls this in the coordinator, before start(), declares that
-  // it goes on behind these steps: rp-launch then starts it again if the coordinator is killed or crashes. Weights and
-  // optimizer state need not be loaded: start() finds them where they were, and Pipeline::num_steps() counts on. Only
-  // what the program itself must know it has to give to each step (StepOptions::restart_data). Then the updates of a
-  // step begin once all of its gradients are final. Not for steps with a function (Update).
+  // it continues after these steps: rp-launch then starts it again if the coordinator is killed or crashes. Weights and
+  // optimizer state need not be loaded: start() finds them where they were, and Pipeline::num_steps() continues
+  // counting. Only what the program itself must know it has to give to each step (StepOptions::restart_data). Then the
+  // updates of a step begin once all of its gradients are final. Not for steps with a function (Update).
   [[nodiscard]] std::vector<FinishedStep> restarted(int pipeline = 0);
 
   // In a worker: serves tasks and never returns. In the coordinator: creates the host store, writes

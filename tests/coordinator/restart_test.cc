@@ -77,6 +77,7 @@ class RestartedUpdates : public testing::Test {
                         {.rules = {AdamW{.learning_rate = 0.01, .weight_decay = 0.1}},
                          .options = {.restart_data = "after " + std::to_string(version.value())},
                          .num_rounds = 1,
+                         .num_forwards = 1,
                          .steps = version.value(),
                          .rounds = version.value()});
     for (std::uint32_t use = 0; use < kRestartGroups; ++use) {
@@ -85,7 +86,8 @@ class RestartedUpdates : public testing::Test {
       for (std::int64_t i = 0; i < kRestartElements; ++i)
         gradient[i] = static_cast<std::uint16_t>(0x3c00 + (17 * i + use + version.value()) % 256);
     }
-    updates.round_ended(version, {0.5}, {});
+    updates.forward_ended(version, {});
+    updates.round_ended(version, {0.5});
     for (std::uint32_t use = 0; use < kRestartGroups; ++use)
       updates.gradient_committed(version, UseId(use), version.value(), 1);
     updates.wait_applied(version);
@@ -118,7 +120,7 @@ class RestartedUpdates : public testing::Test {
   int num_left_ = 0;
 };
 
-TEST_F(RestartedUpdates, GoOnBehindTheLastStepThatHasBegun) {
+TEST_F(RestartedUpdates, ContinueAfterTheLastStepThatHasBegun) {
   constexpr std::uint64_t kSteps = 6;
   const std::unique_ptr<Store> expected = Store::create(settings_, catalogue_);
   make_steps(*expected, kSteps);
@@ -153,12 +155,13 @@ TEST_F(RestartedUpdates, DoNotBeginBeforeTheResultsOfTheStepAreKnown) {
   Updates updates(*store, 0, options(*store));
   for (std::uint32_t use = 0; use < kRestartGroups; ++use) updates.task_accepted(Version(1), UseId(use));
   updates.accept_step(Version(1), Version(0),
-                      {.rules = {AdamW{}}, .options = {}, .num_rounds = 1, .steps = 1, .rounds = 1});
+                      {.rules = {AdamW{}}, .options = {}, .num_rounds = 1, .num_forwards = 1, .steps = 1, .rounds = 1});
   for (std::uint32_t use = 0; use < kRestartGroups; ++use) updates.gradient_committed(Version(1), UseId(use), 1, 0);
   usleep(20'000);
   EXPECT_EQ(store->published(GroupId(0)).observe(), Version(0));
   EXPECT_EQ(store->journal()->newest(0), std::nullopt);
-  updates.round_ended(Version(1), {1}, {});
+  updates.forward_ended(Version(1), {});
+  updates.round_ended(Version(1), {1});
   updates.wait_applied(Version(1));
   EXPECT_EQ(store->journal()->newest(0), Version(1));
 }
@@ -169,13 +172,16 @@ TEST_F(RestartedUpdates, AreNotPossibleOnceAFunctionHasMadeAStepOrWeightsAreLoad
   updates.record_weights(Version(0), {});
   EXPECT_EQ(store->journal()->newest(0), Version(0));
   for (std::uint32_t use = 0; use < kRestartGroups; ++use) updates.task_accepted(Version(1), UseId(use));
-  updates.accept_step(Version(1), Version(0),
-                      {.rules = {}, .function = [](Version, bool, const GradientWriter&) {}, .num_rounds = 1});
-  updates.round_ended(Version(1), {1}, {});
+  updates.accept_step(
+      Version(1), Version(0),
+      {.rules = {}, .function = [](Version, bool, const GradientWriter&) {}, .num_rounds = 1, .num_forwards = 1});
+  updates.forward_ended(Version(1), {});
+  updates.round_ended(Version(1), {1});
   for (std::uint32_t use = 0; use < kRestartGroups; ++use) updates.gradient_committed(Version(1), UseId(use), 1, 0);
   updates.wait_applied(Version(1));
   EXPECT_EQ(store->journal()->newest(0), std::nullopt);
-  updates.record_weights(Version(1), {});
+  make_step(*store, updates, Version(2));
+  EXPECT_EQ(store->journal()->newest(0), std::nullopt) << "the function may have a state of its own";
   updates.restart_at(Version(3), {});
   EXPECT_EQ(store->journal()->newest(0), std::nullopt) << "weights are being loaded";
   updates.record_weights(Version(3), {});

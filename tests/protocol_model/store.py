@@ -125,7 +125,7 @@ class Arena:
         self.content = {}
 
 
-# What a step does, written before its updates begin, and what the program needs to go on behind it.
+# What a step does, written before its updates begin, and what the program needs to continue after it.
 Record = namedtuple('Record', 'step norm buffers losses')
 
 

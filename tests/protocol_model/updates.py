@@ -205,7 +205,7 @@ class Updates(Process):
                 self.saved.applied[parameter] = step
             return f'recovers parameter {parameter}: {text}'
         self.is_recovered = True
-        return f'goes on behind step {step}'
+        return f'continues after step {step}'
 
     def order_of_recovery(self):
         """The pass that was under way is finished first: the next one overwrites its marks and what it has saved."""
