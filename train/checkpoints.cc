@@ -36,10 +36,17 @@ void Checkpoints::start() {
 }
 
 bool Checkpoints::is_due(std::int64_t step) const {
-  if (step == inputs_.steps_done && inputs_.finished.empty()) return false;
+  if (step == inputs_.steps_done) return !inputs_.finished.empty() && was_cut_off(step);
   const SaveInterval& interval = settings_.save_every;
   if (interval.steps > 0) return step % interval.steps == 0;
   return interval.seconds > 0 && now_ns() - begun_ns_ >= interval.seconds * kNsPerSecond;
+}
+
+bool Checkpoints::was_cut_off(std::int64_t step) const {
+  const std::int64_t interval = settings_.save_every.steps;
+  if (interval == 0 || step < interval) return false;
+  const std::vector<std::int64_t> present = directory_.checkpoints();
+  return present.empty() || present.back() < step - step % interval;
 }
 
 void Checkpoints::begin(std::int64_t step) {

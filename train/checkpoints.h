@@ -51,6 +51,11 @@ class Checkpoints {
     std::string deleted;  // the note about checkpoints that were deleted to free space; "" if none were
   };
 
+  // Returns true if the process before this one died before it had written the checkpoint that was
+  // due at `step` or last before it. The weights of that step are gone, so the checkpoint is written
+  // of `step`. Intervals in seconds begin again with the process.
+  [[nodiscard]] bool was_cut_off(std::int64_t step) const;
+
   // Deletes this run's checkpoints up to `step`, except the newest `num_kept`, the best one, and
   // the one of step `kept`. Returns a text that lists the deleted ones.
   [[nodiscard]] std::string delete_old(std::int64_t step, std::int64_t num_kept, std::int64_t kept) const;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <system_error>
@@ -151,12 +152,25 @@ void find_checkpoint(const TrainSettings& settings, RunInputs& inputs, Problems&
   inputs.evaluations = inputs.resume.saved.evaluations;
 }
 
+// The process before this one may have died while it wrote the checkpoint of the best step.
+void forget_best_without_checkpoint(const TrainSettings& settings, RunInputs& inputs) {
+  EvaluationRecord& record = inputs.evaluations;
+  if (settings.final_model != FinalModel::kBest || record.best_step < 0) return;
+  if (std::error_code ignored; fs::exists(RunDirectory(settings.output).checkpoint(record.best_step), ignored)) return;
+  inputs.notes.push_back(cat("the checkpoint of step ", record.best_step,
+                             ", the best so far, was not complete when the program died: the best of the evaluations to "
+                             "come counts"));
+  record.best_step = -1;
+  record.best_loss = std::numeric_limits<double>::infinity();
+}
+
 void continue_after_finished(const TrainSettings& settings, RunInputs& inputs) {
   const FinishedStep& last = inputs.finished.back();
   if (!last.restart_data.empty()) inputs.resume.saved = parse_run_state("the state of the run", last.restart_data);
   inputs.steps_done = inputs.resume.saved.step;
   inputs.batches->seek(inputs.resume.saved.data_cursor);
   inputs.evaluations = inputs.resume.saved.evaluations;
+  forget_best_without_checkpoint(settings, inputs);
   inputs.notes.push_back(cat("goes on after step ", inputs.steps_done, " of ", settings.max_steps));
 }
 

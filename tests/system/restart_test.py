@@ -105,7 +105,34 @@ class RestartTest(LaunchedTest):
         for name in ("evaluations.jsonl",):
             lines = [[line.split('"seconds"')[0] for line in (run / name).read_text().splitlines()] for run in (alone, self.output)]
             self.assertEqual(lines[1], lines[0])
-        self.assertEqual(sorted(p.name for p in self.output.glob("checkpoint-*")), sorted(p.name for p in alone.glob("checkpoint-*")))
+        self.assert_checkpoints(every=10)
+        self.assert_nothing_left()
+
+    def assert_checkpoints(self, every: int) -> None:
+        """Checks that each checkpoint that was due is there, or that of a step soon after it (docs/train.md)."""
+        saved = [int(path.name.removeprefix("checkpoint-")) for path in self.output.glob("checkpoint-*")]
+        for step in range(every, STEPS + 1, every):
+            self.assertTrue({step, step + 1, step + 2} & set(saved), f"{step} of {sorted(saved)}, seed {SEED}")
+
+    def test_checkpoints_that_were_being_written(self):
+        """The coordinator is killed while it writes checkpoints, which are also those of the best evaluations."""
+        changes = {"eval_share": "0.2", "eval_every": 4, "save_every": 4}
+        alone = self.directory / "alone"
+        self.run_train(settings(alone, max_steps=STEPS, **changes), ("--workers", "1"))
+        process = self.start(["--workers", "2", *RESTART], final_model="best", **changes)
+        cut_off = 0
+        for _ in range(KILLS):
+            self.wait_for_steps(process)
+            while process.poll() is None and not list(self.output.glob(".checkpoint-*.partial-*")):
+                time.sleep(0.0005)
+            os.kill(coordinator_of(process), signal.SIGKILL)
+            cut_off += bool(list(self.output.glob(".checkpoint-*.partial-*")))
+        self.assertEqual(process.wait(timeout=60), 0, self.log.read_text()[-3000:])
+        self.assertGreater(cut_off, 0)
+        self.assert_checkpoints(every=4)
+        self.assertEqual(list(self.output.glob(".checkpoint-*")), [])
+        lines = [(run / f"checkpoint-{STEPS}" / "XXH128SUMS").read_text().splitlines() for run in (alone, self.output)]
+        self.assertEqual(*[[line for line in each if "safetensors" in line] for each in lines])
         self.assert_nothing_left()
 
     def test_a_signal_after_a_restart_ends_the_run_with_a_checkpoint(self):
