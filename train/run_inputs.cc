@@ -157,9 +157,10 @@ void forget_best_without_checkpoint(const TrainSettings& settings, RunInputs& in
   EvaluationRecord& record = inputs.evaluations;
   if (settings.final_model != FinalModel::kBest || record.best_step < 0) return;
   if (std::error_code ignored; fs::exists(RunDirectory(settings.output).checkpoint(record.best_step), ignored)) return;
-  inputs.notes.push_back(cat("the checkpoint of step ", record.best_step,
-                             ", the best so far, was not complete when the program died: the best of the evaluations to "
-                             "come counts"));
+  inputs.notes.push_back(
+      cat("the checkpoint of step ", record.best_step,
+          ", the best so far, was not complete when the program died: the best of the evaluations to "
+          "come counts"));
   record.best_step = -1;
   record.best_loss = std::numeric_limits<double>::infinity();
 }
