@@ -12,6 +12,7 @@
 #include "launcher/launch_plan.h"
 #include "launcher/options.h"
 #include "launcher/supervisor.h"
+#include "launcher/view/ps.h"
 
 namespace {
 
@@ -22,9 +23,11 @@ std::filesystem::path own_directory() {
 
 int launch(const std::vector<std::string>& arguments) {
   const std::string library_path = rp::environment_value("LD_LIBRARY_PATH").value_or("");
-  if (!arguments.empty() && arguments[0] == "doctor") {
-    return rp::run_doctor(rp::parse_doctor_options({arguments.begin() + 1, arguments.end()}), own_directory(),
-                          library_path);
+  if (!arguments.empty()) {
+    const std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
+    const std::string& command = arguments[0];
+    if (command == "doctor") return rp::run_doctor(rp::parse_doctor_options(rest), own_directory(), library_path);
+    if (command == "ps" || command == "top") return rp::run_view(rp::parse_view_options(command == "top", rest));
   }
   const rp::LaunchOptions options = rp::parse_launch_options(arguments);
   if (options.action == rp::LaunchOptions::Action::kHelp) return rp::print_output(rp::launch_help());

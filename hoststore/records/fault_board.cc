@@ -58,7 +58,8 @@ void append(char (&to)[N], std::uint32_t& used_bytes, std::string_view text) {
 }
 
 std::byte* map_board(int fd, std::size_t size_bytes) {
-  void* base = mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  const bool may_write = (fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDWR;
+  void* base = mmap(nullptr, size_bytes, may_write ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd, 0);
   if (base == MAP_FAILED) throw_no_board("mmap", errno);
   return static_cast<std::byte*>(base);
 }
@@ -223,7 +224,7 @@ void FaultBoardEntry::clear() {
 
 FaultBoard FaultBoard::create(int num_processes) {
   RP_ASSERT(num_processes >= 1 && num_processes <= kMaxBoardEntries);
-  UniqueFd fd(memfd_create("roundpipe-fault-board", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  UniqueFd fd(memfd_create(kFaultBoardName, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd) throw_no_board("memfd_create", errno);
   const std::size_t size_bytes = (1 + static_cast<std::size_t>(num_processes)) * kFaultEntryBytes;
   int failed = EINTR;

@@ -85,6 +85,7 @@ struct Fault {
   std::string backtrace = {};  // one frame per line
 };
 
+inline constexpr const char* kFaultBoardName = "roundpipe-fault-board";  // of the anonymous file, as /proc shows it
 inline constexpr std::size_t kFaultMessageBytes = 512;
 inline constexpr std::size_t kFaultBacktraceBytes = 3072;
 inline constexpr std::size_t kCrashNoticeBytes = 176;
@@ -215,7 +216,8 @@ class FaultBoard {
   // Creates an anonymous file, sealed against changes of its size. REQUIRES: 1 <= num_processes <=
   // kMaxBoardEntries. Throws rp::Error (kNoResource).
   [[nodiscard]] static FaultBoard create(int num_processes);
-  // Throws rp::Error (kLauncherFailed) if the file is not a fault board of this version.
+  // Entries may only be read if `fd` is open for reading only. Throws rp::Error (kLauncherFailed) if the file is not a
+  // fault board of this version.
   [[nodiscard]] static FaultBoard attach(UniqueFd fd);
 
   FaultBoard(FaultBoard&& other) noexcept;

@@ -4,7 +4,7 @@
 #include <cstdlib>
 
 #include "common/text.h"
-#include "launcher/doctor/text_table.h"
+#include "common/text_table.h"
 
 namespace rp {
 

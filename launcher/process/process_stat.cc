@@ -41,7 +41,23 @@ ProcessStat process_stat(pid_t pid) {
   std::uint64_t user = 0, system = 0;
   fields >> user >> system;
   stat.cpu_ticks = user + system;
+  for (int i = 0; i < 6; ++i) fields >> ignored;
+  fields >> stat.start_ticks;
   return stat;
+}
+
+ProcessMemory process_memory(pid_t pid) {
+  ProcessMemory memory;
+  std::ifstream file(cat("/proc/", pid, "/status"));
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream fields(line);
+    std::string name;
+    std::uint64_t kib = 0;
+    fields >> name >> kib;
+    if (name == "RssAnon:" || name == "RssFile:") memory.own_bytes += kib << 10U;
+    if (name == "RssShmem:") memory.shared_bytes = kib << 10U;
+  }
+  return memory;
 }
 
 pid_t tracer_of(pid_t pid) {

@@ -65,28 +65,6 @@ std::string progress_text(const BoardProgress& progress) {
   return text + (progress.committed > 0 ? cat(", committed: ", progress.committed - 1) : ", none committed");
 }
 
-// Describes the state of the process, according to the kernel and to its own record.
-std::string state_text(const ProcessSnapshot& process) {
-  if (process.status) {
-    return WIFSIGNALED(*process.status) ? cat("killed by signal ", WTERMSIG(*process.status))
-                                        : cat("ended with code ", WEXITSTATUS(*process.status));
-  }
-  if (has_ended(process)) return "ended";
-  if (is_stopped(process)) return "STOPPED";
-  if (process.kernel_state == 'D') return "in the kernel";
-  if (process.state < ProcessState::kAttached) return "starting";
-  if (!process.is_worker) return "running";
-  if (process.task.slot < 0) return "idle";
-  return computes(process) ? "computes" : "waits";
-}
-
-std::string place_text(const ProcessSnapshot& process) {
-  if (process.state < ProcessState::kAttached)
-    return process.state == ProcessState::kStarting ? "not through session.start()" : "";
-  if (!process.is_worker) return progress_text(process.progress);
-  return process.task.slot < 0 ? "" : task_text(process.task);
-}
-
 void print_line(std::ostringstream& out, const std::string& indented_name, const std::string& text) {
   out << std::left << std::setw(kNameWidth) << indented_name << "  " << text << "\n";
 }
@@ -148,6 +126,28 @@ std::string advice(const std::vector<ProcessSnapshot>& processes, std::int64_t n
 
 }  // namespace
 
+std::string state_text(const ProcessSnapshot& process) {
+  if (process.status) {
+    return WIFSIGNALED(*process.status) ? cat("killed by signal ", WTERMSIG(*process.status))
+                                        : cat("ended with code ", WEXITSTATUS(*process.status));
+  }
+  if (process.pid == 0) return "not started";
+  if (has_ended(process)) return "ended";
+  if (is_stopped(process)) return "STOPPED";
+  if (process.kernel_state == 'D') return "in the kernel";
+  if (process.state < ProcessState::kAttached) return "starting";
+  if (!process.is_worker) return "running";
+  if (process.task.slot < 0) return "idle";
+  return computes(process) ? "computes" : "waits";
+}
+
+std::string place_text(const ProcessSnapshot& process) {
+  if (process.state < ProcessState::kAttached)
+    return process.state == ProcessState::kStarting ? "not through session.start()" : "";
+  if (!process.is_worker) return progress_text(process.progress);
+  return process.task.slot < 0 ? "" : task_text(process.task);
+}
+
 const Wait* wait_of(const ProcessSnapshot& process, const std::string& thread) {
   const auto found = std::find_if(process.waits.begin(), process.waits.end(),
                                   [&thread](const auto& entry) { return entry.first == thread; });
@@ -186,13 +186,16 @@ bool has_progressed(const std::vector<ProcessSnapshot>& before, const std::vecto
   return false;
 }
 
-std::string dump_text(const std::string& who, const std::string& why, const std::vector<ProcessSnapshot>& processes,
-                      std::int64_t now_ns) {
+std::string processes_text(const std::vector<ProcessSnapshot>& processes, std::int64_t now_ns) {
   std::ostringstream out;
-  out << who << ": " << why << "; what the processes do now:\n";
   for (const ProcessSnapshot& process : processes) print_process(out, process, now_ns);
   print_line(out, "  to do:", advice(processes, now_ns));
   return out.str();
+}
+
+std::string dump_text(const std::string& who, const std::string& why, const std::vector<ProcessSnapshot>& processes,
+                      std::int64_t now_ns) {
+  return cat(who, ": ", why, "; what the processes do now:\n", processes_text(processes, now_ns));
 }
 
 }  // namespace rp

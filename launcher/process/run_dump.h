@@ -46,9 +46,18 @@ struct ProcessSnapshot {
 [[nodiscard]] ProcessSnapshot snapshot_of(const std::string& name, int board_index, pid_t pid,
                                           std::optional<int> status, FaultBoardEntry entry);
 
+// Describes the state of the process, according to the kernel and to its own record: "computes", "STOPPED".
+[[nodiscard]] std::string state_text(const ProcessSnapshot& process);
+// Says where the process is: a worker in its task, the coordinator among the slots; "" if it is nowhere.
+[[nodiscard]] std::string place_text(const ProcessSnapshot& process);
+
 // Returns true if, between the two snapshots, a slot was committed, a layer was begun, weights were updated, or a piece
 // of a checkpoint was written; or if a process was replaced.
 [[nodiscard]] bool has_progressed(const std::vector<ProcessSnapshot>& before, const std::vector<ProcessSnapshot>& now);
+
+// Returns a line for each process and for each of its threads that waits, then what to do. REQUIRES: as for
+// dump_text().
+[[nodiscard]] std::string processes_text(const std::vector<ProcessSnapshot>& processes, std::int64_t now_ns);
 
 // Returns lines that each end in a newline. `who` and `why` begin the first line: "rp-launch",
 // "interrupted". REQUIRES: the first snapshot is the coordinator's.

@@ -175,6 +175,24 @@ TEST(Launch, TheDoctorPrintsWhatThereIsAndFailsOnlyForGpusThatWereAskedFor) {
   EXPECT_EQ(wrong.wait_for_end(), 2);
 }
 
+TEST(Launch, PsShowsARunWithItsProcessesAndTopShowsItTwice) {
+  LaunchedRun run({"--workers", "2", "TOY", "wait"});
+  ASSERT_TRUE(run.wait_for_output("ready"));
+  LaunchedRun ps({"ps"});
+  EXPECT_EQ(ps.wait_for_end(), 0) << ps.err();
+  const std::size_t begin = ps.out().find("run " + std::to_string(run.pid()) + ", for ");
+  ASSERT_NE(begin, std::string::npos) << ps.out();
+  EXPECT_NE(ps.out().find("  worker 1", begin), std::string::npos) << ps.out();
+  LaunchedRun top({"top", "--json", "--count", "2", "--interval", "0.1"});
+  EXPECT_EQ(top.wait_for_end(), 0) << top.err();
+  EXPECT_EQ(lines_of(top.out()).size(), 2U) << top.out();
+  EXPECT_EQ(count_of(top.out(), "\"pid\":" + std::to_string(run.pid()) + ","), 2) << top.out();
+  LaunchedRun wrong({"ps", "all"});
+  EXPECT_EQ(wrong.wait_for_end(), 2);
+  run.send_signal(SIGTERM);
+  (void)run.wait_for_end();
+}
+
 TEST(Launch, AProgramThatIsNotThereIs127AndOneThatCannotRunIs126) {
   LaunchedRun missing({"no-such-program"});
   EXPECT_EQ(missing.wait_for_end(), 127);

@@ -1,4 +1,4 @@
-// launcher/doctor/text_table.h
+// common/text_table.h
 // Formats a table with aligned columns, each as wide as its widest cell.
 #pragma once
 

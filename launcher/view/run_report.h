@@ -1,0 +1,25 @@
+// launcher/view/run_report.h
+// Formats snapshots of runs as a table for people and as JSON for programs. docs/ps.md.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launcher/view/runs.h"
+
+namespace rp {
+
+// The runs at a moment, and at an earlier one, from which rates follow.
+struct RunsReport {
+  std::vector<RunView> now;
+  std::vector<RunView> before = {};  // empty: no rates are known
+};
+
+// Returns lines that each end in a newline; a table for each run.
+[[nodiscard]] std::string runs_text(const RunsReport& report);
+// The same with what each thread waits for in place of the memory.
+[[nodiscard]] std::string runs_waits_text(const RunsReport& report);
+// Returns one line of JSON that ends in a newline: docs/ps.md lists the fields.
+[[nodiscard]] std::string runs_json(const RunsReport& report);
+
+}  // namespace rp
