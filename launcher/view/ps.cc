@@ -44,8 +44,8 @@ double parse_interval(const std::string& text) {
 
 int parse_count(const std::string& text) {
   constexpr std::size_t kMaxDigits = 9;
-  const bool is_number = !text.empty() && text.size() <= kMaxDigits &&
-                         text.find_first_not_of("0123456789") == std::string::npos;
+  const bool is_number =
+      !text.empty() && text.size() <= kMaxDigits && text.find_first_not_of("0123456789") == std::string::npos;
   if (!is_number || std::stoi(text) == 0)
     throw Error(ExitCode::kUsage, cat("--count is \"", text, "\"; it must be a whole number from 1 to 999999999"));
   return std::stoi(text);
@@ -97,7 +97,7 @@ int run_view(const ViewOptions& options) {
   const bool clears = options.repeats && !options.json && isatty(STDOUT_FILENO) == 1;
   RunsReport report{.now = find_runs(geteuid())};
   for (int shown = 1;; ++shown) {
-    const std::string text = options.json ? runs_json(report)
+    const std::string text = options.json          ? runs_json(report)
                              : options.shows_waits ? runs_waits_text(report)
                                                    : runs_text(report);
     if (const int failed = print_output((clears ? kClearScreen : "") + text); failed != 0) return failed;

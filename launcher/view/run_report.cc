@@ -133,12 +133,9 @@ Json run_json(const RunsReport& report, const RunView& run) {
   Json processes = Json::array();
   for (std::size_t i = 0; i < run.processes.size(); ++i)
     processes.push_back(process_json(run.processes[i], used_processors(before, run, i)));
-  return {{"pid", run.launcher},
-          {"command", run.command},
-          {"seconds", run.seconds},
-          {"slots_per_second", or_null(slots_per_second(before, run))},
-          {"problem", run.problem},
-          {"processes", std::move(processes)}};
+  return {{"pid", run.launcher},    {"command", run.command},
+          {"seconds", run.seconds}, {"slots_per_second", or_null(slots_per_second(before, run))},
+          {"problem", run.problem}, {"processes", std::move(processes)}};
 }
 
 }  // namespace

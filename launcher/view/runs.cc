@@ -112,8 +112,8 @@ std::optional<RunView> view_of_run(pid_t launcher, std::set<ino_t>& boards) {
   const ProcessStat stat = process_stat(launcher);
   if (stat.state == '?') return std::nullopt;
   run.start_ticks = stat.start_ticks;
-  run.seconds = std::max(
-      0.0, seconds_since_start_of_machine() - static_cast<double>(stat.start_ticks) / ticks_per_second());
+  run.seconds =
+      std::max(0.0, seconds_since_start_of_machine() - static_cast<double>(stat.start_ticks) / ticks_per_second());
   if (!fd) return run;
   try {
     const FaultBoard board = FaultBoard::attach(std::move(fd));
@@ -128,9 +128,8 @@ std::optional<RunView> view_of_run(pid_t launcher, std::set<ino_t>& boards) {
 
 std::vector<RunView> find_runs(uid_t user) {
   std::vector<pid_t> launchers = launchers_of(user);
-  std::stable_sort(launchers.begin(), launchers.end(), [](pid_t a, pid_t b) {
-    return process_stat(a).start_ticks < process_stat(b).start_ticks;
-  });
+  std::stable_sort(launchers.begin(), launchers.end(),
+                   [](pid_t a, pid_t b) { return process_stat(a).start_ticks < process_stat(b).start_ticks; });
   std::vector<RunView> runs;
   std::set<ino_t> boards;
   for (const pid_t launcher : launchers) {

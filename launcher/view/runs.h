@@ -25,8 +25,8 @@ struct ProcessView {
 
 struct RunView {
   pid_t launcher = 0;
-  std::int64_t start_ticks = 0;      // when rp-launch was started: 1/sysconf(_SC_CLK_TCK) s since the machine was
-  double seconds = 0;                // since then
+  std::int64_t start_ticks = 0;           // when rp-launch was started: 1/sysconf(_SC_CLK_TCK) s since the machine was
+  double seconds = 0;                     // since then
   std::vector<std::string> command = {};  // of rp-launch, with its options and the program
   std::vector<ProcessView> processes = {};  // the coordinator, then the workers; empty if there is a problem
   std::string problem = {};                 // why the processes are not known; "" if they are

@@ -1,14 +1,17 @@
 #include "hoststore/records/fault_board.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "roundpipe/error.h"
+#include "tests/hoststore/processes.h"
 
 namespace rp {
 namespace {
@@ -113,6 +116,20 @@ TEST(FaultBoard, AFileOfAnotherFormatIsRefused) {
 TEST(FaultBoard, CannotBeShortened) {
   const FaultBoard board = FaultBoard::create(1);
   EXPECT_NE(ftruncate(board.fd(), 0), 0);
+}
+
+TEST(FaultBoard, IsMappedForReadingOnlyIfItsDescriptorIs) {
+  const FaultBoard board = FaultBoard::create(1);
+  board.entry(0).publish_start(17);
+  UniqueFd fd(open(("/proc/self/fd/" + std::to_string(board.fd())).c_str(), O_RDONLY | O_CLOEXEC));
+  const FaultBoard view = FaultBoard::attach(std::move(fd));
+  EXPECT_EQ(view.entry(0).pid(), 17);
+  const int status = test::status_of_process([&view] {
+    view.entry(0).publish_start(18);
+    return true;
+  });
+  EXPECT_NE(status, 0) << "a write must end the process";
+  EXPECT_EQ(view.entry(0).pid(), 17);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // Tests the visible behaviour of healthy runs: programs found, settings passed on, output.
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -8,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <memory>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -173,6 +175,18 @@ TEST(Launch, TheDoctorPrintsWhatThereIsAndFailsOnlyForGpusThatWereAskedFor) {
   EXPECT_NE(profile.err().find("no GPU was measured"), std::string::npos) << profile.err();
   LaunchedRun wrong({"doctor", "--jsn"});
   EXPECT_EQ(wrong.wait_for_end(), 2);
+}
+
+TEST(Launch, FiftyRunsAtOnceDoNotDisturbEachOther) {
+  constexpr int kRuns = 50;
+  std::vector<std::unique_ptr<LaunchedRun>> runs;
+  for (int i = 0; i < kRuns; ++i) {
+    const std::string code = std::to_string(i % 3 == 0 ? 0 : 10 + i);
+    runs.push_back(std::make_unique<LaunchedRun>(std::vector<std::string>{"--workers", "2", "TOY", "exit", code}));
+  }
+  for (int i = 0; i < kRuns; ++i) EXPECT_EQ(runs[i]->wait_for_end(60), i % 3 == 0 ? 0 : 10 + i) << runs[i]->err();
+  runs.clear();
+  EXPECT_THAT(files_left(), testing::IsEmpty());
 }
 
 TEST(Launch, PsShowsARunWithItsProcessesAndTopShowsItTwice) {

@@ -25,7 +25,8 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 ProcessView view(const std::string& name, pid_t pid, double cpu_seconds) {
-  ProcessView view{.snapshot = {.name = name, .is_worker = name != "coordinator", .pid = pid}, .cpu_seconds = cpu_seconds};
+  ProcessView view{.snapshot = {.name = name, .is_worker = name != "coordinator", .pid = pid},
+                   .cpu_seconds = cpu_seconds};
   view.snapshot.kernel_state = 'R';
   view.snapshot.state = ProcessState::kBusy;
   view.memory = {.own_bytes = 3U << 20U, .shared_bytes = 5ULL << 30U};
@@ -34,31 +35,37 @@ ProcessView view(const std::string& name, pid_t pid, double cpu_seconds) {
 
 // A run of one worker at `seconds` after its start.
 RunView run_at(double seconds, std::int64_t committed, double cpu_seconds) {
-  RunView run{.launcher = 811, .start_ticks = 7, .seconds = seconds, .command = {"rp-launch", "train", "--model", "a\x1b[2J"}};
+  RunView run{
+      .launcher = 811, .start_ticks = 7, .seconds = seconds, .command = {"rp-launch", "train", "--model", "a\x1b[2J"}};
   run.processes = {view("coordinator", 812, cpu_seconds), view("worker 0", 813, cpu_seconds)};
-  run.processes[0].snapshot.progress = {.accepted = 60, .dispatched = 59, .committed = committed, .round = 7, .step = 4};
-  run.processes[1].snapshot.task = {.slot = 58, .round = 7, .step = 4, .phase = Phase::kBackward, .first_layer = 2, .end_layer = 4, .layer = 3};
+  run.processes[0].snapshot.progress = {
+      .accepted = 60, .dispatched = 59, .committed = committed, .round = 7, .step = 4};
+  run.processes[1].snapshot.task = {
+      .slot = 58, .round = 7, .step = 4, .phase = Phase::kBackward, .first_layer = 2, .end_layer = 4, .layer = 3};
   return run;
 }
 
 TEST(RunsReport, IsATableOfTheProcessesOfEachRun) {
   const std::string text = runs_text({.now = {run_at(3725, 57, 61)}});
-  EXPECT_EQ(text,
-            "run 811, for 1:02:05: rp-launch train --model a\\x1b[2J\n"
-            "  PROCESS      PID  STATE     CPU TIME  MEMORY    SHARED    TASK\n"
-            "  coordinator  812  running   0:01:01   3.00 MiB  5.00 GiB  newest is round 7 of step 4; last slot accepted: 59, "
-            "sent: 58, committed: 56\n"
-            "  worker 0     813  computes  0:01:01   3.00 MiB  5.00 GiB  slot 58, backward of layers 2-3, round 7 of step 4, "
-            "layer 3\n");
+  EXPECT_EQ(
+      text,
+      "run 811, for 1:02:05: rp-launch train --model a\\x1b[2J\n"
+      "  PROCESS      PID  STATE     CPU TIME  MEMORY    SHARED    TASK\n"
+      "  coordinator  812  running   0:01:01   3.00 MiB  5.00 GiB  newest is round 7 of step 4; last slot accepted: "
+      "59, "
+      "sent: 58, committed: 56\n"
+      "  worker 0     813  computes  0:01:01   3.00 MiB  5.00 GiB  slot 58, backward of layers 2-3, round 7 of step 4, "
+      "layer 3\n");
   EXPECT_EQ(runs_text({}), "no run of this user\n");
   EXPECT_THAT(runs_waits_text({.now = {run_at(3725, 57, 61)}}),
-              AllOf(HasSubstr("run 811, for 1:02:05: rp-launch train"), HasSubstr("worker 0     pid 813, computes: slot 58"),
-                    HasSubstr("  to do:")));
+              AllOf(HasSubstr("run 811, for 1:02:05: rp-launch train"),
+                    HasSubstr("worker 0     pid 813, computes: slot 58"), HasSubstr("  to do:")));
 }
 
 TEST(RunsReport, RatesFollowFromTwoViewsOfTheSameProcesses) {
   RunsReport report{.now = {run_at(12, 57, 6)}, .before = {run_at(10, 50, 5)}};
-  EXPECT_THAT(runs_text(report), AllOf(HasSubstr(", 3.5 slots/s: rp-launch"), HasSubstr("50 %"), Not(HasSubstr("CPU TIME"))));
+  EXPECT_THAT(runs_text(report),
+              AllOf(HasSubstr(", 3.5 slots/s: rp-launch"), HasSubstr("50 %"), Not(HasSubstr("CPU TIME"))));
   report.before[0].processes[1].snapshot.pid = 899;  // worker 0 was replaced
   const auto json = nlohmann::json::parse(runs_json(report));
   EXPECT_EQ(json["runs"][0]["slots_per_second"], 3.5);
@@ -136,29 +143,16 @@ TEST(Runs, AnotherUserSeesNothingAndMayOpenNothing) {
   beside_a_run([](pid_t launcher) {
     constexpr uid_t kOther = 65534;
     EXPECT_EQ(test::status_of_process([launcher] {
-      if (setresgid(kOther, kOther, kOther) != 0 || setresuid(kOther, kOther, kOther) != 0) return false;
-      const auto is_launcher = [launcher](const RunView& run) { return run.launcher == launcher; };
-      const std::vector<RunView> own = find_runs(kOther);
-      const std::vector<RunView> of_root = find_runs(0);
-      const auto found = std::find_if(of_root.begin(), of_root.end(), is_launcher);
-      return std::none_of(own.begin(), own.end(), is_launcher) && found != of_root.end() && found->processes.empty() &&
-             found->problem == "its processes cannot be seen: permission denied";
-    }), 0);
+                if (setresgid(kOther, kOther, kOther) != 0 || setresuid(kOther, kOther, kOther) != 0) return false;
+                const auto is_launcher = [launcher](const RunView& run) { return run.launcher == launcher; };
+                const std::vector<RunView> own = find_runs(kOther);
+                const std::vector<RunView> of_root = find_runs(0);
+                const auto found = std::find_if(of_root.begin(), of_root.end(), is_launcher);
+                return std::none_of(own.begin(), own.end(), is_launcher) && found != of_root.end() &&
+                       found->processes.empty() && found->problem == "its processes cannot be seen: permission denied";
+              }),
+              0);
   });
-}
-
-TEST(FaultBoard, IsMappedForReadingOnlyIfItsDescriptorIs) {
-  const FaultBoard board = FaultBoard::create(1);
-  board.entry(0).publish_start(17);
-  UniqueFd fd(open(("/proc/self/fd/" + std::to_string(board.fd())).c_str(), O_RDONLY | O_CLOEXEC));
-  const FaultBoard view = FaultBoard::attach(std::move(fd));
-  EXPECT_EQ(view.entry(0).pid(), 17);
-  const int status = test::status_of_process([&view] {
-    view.entry(0).publish_start(18);
-    return true;
-  });
-  EXPECT_NE(status, 0) << "a write must end the process";
-  EXPECT_EQ(view.entry(0).pid(), 17);
 }
 
 TEST(ViewOptions, AreChecked) {
@@ -167,9 +161,14 @@ TEST(ViewOptions, AreChecked) {
   EXPECT_EQ(top.interval_seconds, 0.5);
   EXPECT_EQ(top.count, 3);
   EXPECT_FALSE(parse_view_options(false, {}).json);
-  const std::vector<std::pair<bool, std::vector<std::string>>> wrongs = {
-      {false, {"--interval", "1"}}, {false, {"811"}},          {true, {"--jsn"}},          {true, {"--interval", "0"}},
-      {true, {"--interval", "1s"}}, {true, {"--interval", "nan"}}, {true, {"--count", "0"}}, {true, {"--count", "-1"}}};
+  const std::vector<std::pair<bool, std::vector<std::string>>> wrongs = {{false, {"--interval", "1"}},
+                                                                         {false, {"811"}},
+                                                                         {true, {"--jsn"}},
+                                                                         {true, {"--interval", "0"}},
+                                                                         {true, {"--interval", "1s"}},
+                                                                         {true, {"--interval", "nan"}},
+                                                                         {true, {"--count", "0"}},
+                                                                         {true, {"--count", "-1"}}};
   for (const auto& [repeats, words] : wrongs) EXPECT_THROW((void)parse_view_options(repeats, words), Error) << words[0];
 }
 

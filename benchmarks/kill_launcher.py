@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""Kills rp-launch at random times of training runs, resumes them, and compares the results with runs that were left alone: how
+many end with the same bits, and how long until all processes of a killed run are gone.
+
+    benchmarks/kill_launcher.py --runs 20 --kills 15 --seed 1
+
+Each run is another combination of 1 to 4 workers, synchronous or asynchronous steps, adapters or all weights. A kill comes up
+to 1.2 s after the start: while processes start, attach, train or write checkpoints. After each kill nothing may be left in
+/dev/shm. Needs the release build and the small model of its tests (ctest -R make_tiny_model)."""
+
+import argparse
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from kill_workers import command, num_steps, quantiles  # sets the paths for launched
+from launched import bits, metrics
+
+
+def start_time(pid: int) -> str | None:
+    """Returns when a process was started, or None if it is gone or only waits to be reaped."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in "ZX" else fields[19]
+
+
+def children_of(pid: int) -> dict[int, str]:
+    """Returns the processes that a process has started, and theirs, with their start times."""
+    try:
+        children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return {}
+    found = {child: start_time(child) for child in children}
+    for child in children:
+        found |= children_of(child)
+    return {child: begun for child, begun in found.items() if begun is not None}
+
+
+def kill_launcher(process: subprocess.Popen, delay: float) -> tuple[float, int] | None:
+    """Returns the seconds until all other processes were gone, and their number; None if the run ended before."""
+    try:
+        process.wait(timeout=delay)
+        return None
+    except subprocess.TimeoutExpired:
+        pass
+    # A process that is started while the others are listed would be missed.
+    os.kill(process.pid, signal.SIGSTOP)
+    children = children_of(process.pid)
+    begin = time.monotonic()
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    while any(start_time(pid) == begun for pid, begun in children.items()):
+        if time.monotonic() - begin > 30:
+            raise RuntimeError(f"processes are left: {sorted(children)}")
+        time.sleep(0.001)
+    return time.monotonic() - begin, len(children)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--kills", type=int, default=15)
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    gone, good, num_processes, left = [], 0, 0, set()
+    for index in range(arguments.runs):
+        rng = random.Random(1000 * arguments.seed + index)
+        workers = index % 4 + 1
+        changes = {"max_steps": 40 * arguments.kills, "save_every": 3, "save_total_limit": 2, "resume": "auto"}
+        if index % 2 == 0:
+            changes["async"] = True
+        if index % 4 == 3:
+            changes["lora_rank"] = 4
+        file = "adapter_model.safetensors" if "lora_rank" in changes else "model.safetensors"
+        shared = set(os.listdir("/dev/shm"))
+        with tempfile.TemporaryDirectory() as directory:
+            alone, killed, log = Path(directory) / "alone", Path(directory) / "killed", Path(directory) / "log"
+            subprocess.run(command(alone, 2, changes, []), check=True, capture_output=True)
+            words = command(killed, workers, changes, [])
+            num_kills = 0
+            with log.open("w") as file_of_log:
+                while num_kills < arguments.kills:
+                    kill = kill_launcher(subprocess.Popen(words, stdout=file_of_log, stderr=file_of_log), rng.uniform(0, 1.2))
+                    if kill is None:
+                        break
+                    num_kills += 1
+                    gone.append(kill[0])
+                    num_processes += kill[1]
+                    left |= set(os.listdir("/dev/shm")) - shared
+                steps = num_steps(killed)
+                code = subprocess.run(words, stdout=file_of_log, stderr=file_of_log, check=False).returncode
+            is_good = (code == 0 and num_kills == arguments.kills and bits(killed, file) == bits(alone, file)
+                       and [line["step"] for line in metrics(killed)] == list(range(1, changes["max_steps"] + 1)))
+            text = log.read_text()
+        good += is_good
+        print(f"run {index}: {workers} workers {changes}: {num_kills} kills, the last after {steps} steps, exit code {code}, "
+              f"{'same bits' if is_good else 'NOT THE SAME'}", flush=True)
+        if not is_good:
+            print(text[-3000:], f"repeat: --seed {arguments.seed}, run {index}")
+    print(f"{good} of {arguments.runs} runs have the same bits, after {len(gone)} kills of rp-launch; left in /dev/shm: {sorted(left)}")
+    print(f"from a kill until all of {num_processes} other processes are gone: {quantiles(gone)}")
+    return 0 if good == arguments.runs and not left else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
