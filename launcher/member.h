@@ -60,6 +60,10 @@ class Member {
   // Reaps the process if it has ended. Returns true if it is reaped now.
   [[nodiscard]] bool try_reap();
 
+  // Records that the kernel's out-of-memory killer has ended the process: Failure::out_of_memory.
+  void set_out_of_memory(std::string text) { out_of_memory_ = std::move(text); }
+  [[nodiscard]] const std::string& out_of_memory() const { return out_of_memory_; }
+
   // Records that a profiler or sanitizer watches the process, so it needs more time to end.
   void set_watched() { is_watched_ = true; }
   [[nodiscard]] bool is_watched() const { return is_watched_; }
@@ -90,6 +94,7 @@ class Member {
   Lifecycle<kMemberLifecycle> lifecycle_;
   bool is_watched_ = false;
   std::optional<Hang> hang_;
+  std::string out_of_memory_;
   Deadline abort_deadline_ = Deadline::never();
   ChildProcess process_;
 };

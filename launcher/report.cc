@@ -103,9 +103,9 @@ std::string advice(const Failure& failure) {
                          : "it could have been continued with `kill -CONT`; a process to which a debugger is attached "
                            "is not ended";
   }
-  if (failure.out_of_memory) {
-    return "probably the kernel's out-of-memory killer (memory.events: oom_kill rose): give the job more memory, or "
-           "use fewer workers, a smaller batch or shorter sequences";
+  if (!failure.out_of_memory.empty()) {
+    return cat("the kernel's out-of-memory killer ended it: ", failure.out_of_memory,
+               "; give the job more memory, or use fewer workers, a smaller batch or shorter sequences");
   }
   if (signal_number == SIGKILL) return "somebody or the kernel killed it: see dmesg, or the batch system's limits";
   if (signal_number != 0) {

@@ -20,12 +20,12 @@ struct Failure {
   std::optional<Fault> fault = std::nullopt;  // what the process recorded itself
   ProcessState state = ProcessState::kNotStarted;
   BoardTask task = {};
-  std::string crash_notice = {};  // what the process recorded for the case that it crashes, or ""
-  std::string hang = {};          // why rp-launch has ended the process: "hangs: ..."; "" if it has not
-  bool seen_late = false;         // rp-launch was stopped when it happened
-  bool out_of_memory = false;     // killed while the kernel's out-of-memory killer was active in its control group
-  std::string log_file = {};      // contains its stderr; "" if there is none
-  std::string said = {};          // its output that rp-launch has printed, which the report does not repeat
+  std::string crash_notice = {};   // what the process recorded for the case that it crashes, or ""
+  std::string hang = {};           // why rp-launch has ended the process: "hangs: ..."; "" if it has not
+  bool seen_late = false;          // rp-launch was stopped when it happened
+  std::string out_of_memory = {};  // set if the kernel's out-of-memory killer ended it: what the limit was
+  std::string log_file = {};       // contains its stderr; "" if there is none
+  std::string said = {};           // its output that rp-launch has printed, which the report does not repeat
 };
 
 inline constexpr int kMaxReportLines = 14;

@@ -25,12 +25,11 @@ constexpr std::int64_t kOutputNs = 2 * kNsPerSecond;  // for queued output, once
 
 Supervisor::Supervisor(LaunchPlan plan)
     : run_(RunContext::create(std::move(plan), SignalReader::handled())),
-      cgroup_(Cgroup::of_this_process()),
+      oom_(Cgroup::of_this_process()),
       lost_(run_.plan.on_worker_failure, run_.plan.max_restarts),
       restarts_(run_.plan.max_restarts) {
   signal(SIGPIPE, SIG_IGN);
   prctl(PR_SET_CHILD_SUBREAPER, 1);
-  oom_kills_before_ = cgroup_.num_oom_kills().value_or(0);
 }
 
 int Supervisor::run() {

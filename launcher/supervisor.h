@@ -11,12 +11,12 @@
 #include <optional>
 #include <vector>
 
-#include "common/system/cgroup.h"
 #include "launcher/ending.h"
 #include "launcher/hang_watch.h"
 #include "launcher/lifecycles.h"
 #include "launcher/lost_workers.h"
 #include "launcher/member.h"
+#include "launcher/oom_watch.h"
 #include "launcher/poll_set.h"
 #include "launcher/progress_watch.h"
 #include "launcher/report.h"
@@ -75,7 +75,6 @@ class Supervisor {
   void start_replacements();
   // Looks for a process that hangs, and ends it: the rest follows from its death. Without the coordinator the run ends.
   void check_hangs();
-  [[nodiscard]] bool is_out_of_memory(int status) const;
   [[nodiscard]] Failure failure_of(Member& member) const;
   void note_failure(Member& member);
   // Reports the failure, at most once for each run.
@@ -94,8 +93,7 @@ class Supervisor {
 
   RunContext run_;
   SignalReader signals_;
-  Cgroup cgroup_;
-  std::uint64_t oom_kills_before_;
+  OomWatch oom_;
   std::vector<std::unique_ptr<Member>> members_;  // the coordinator, then the workers
   std::optional<Message> store_;                  // the message kAttach for all workers; keeps its descriptors open
   std::optional<RunTrace> trace_;

@@ -17,6 +17,7 @@ void Supervisor::handle_deaths() {
   std::vector<Member*> dead;
   for (const auto& member : members_) {
     if (!member->try_reap()) continue;
+    member->set_out_of_memory(oom_.explain_death(*member->process().status()));
     read_messages(*member);
     member->read_output();
     dead.push_back(member.get());
@@ -126,7 +127,7 @@ bool Supervisor::go_on_without(Member& worker) {
                                                         .status = status,
                                                         .slot = entry.task().slot,
                                                         .has_served = entry.num_advances() > 0,
-                                                        .out_of_memory = is_out_of_memory(status),
+                                                        .out_of_memory = !worker.out_of_memory().empty(),
                                                         .hung = worker.hang() && worker.hang()->thread != 0},
                                                        num_alive);
   if (decision == Replacements::Decision::kEndRun) return false;
@@ -168,10 +169,6 @@ void Supervisor::check_hangs() {
   member.end_hung(*hang);
 }
 
-bool Supervisor::is_out_of_memory(int status) const {
-  return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && cgroup_.num_oom_kills().value_or(0) > oom_kills_before_;
-}
-
 Failure Supervisor::failure_of(Member& member) const {
   const FaultBoardEntry entry = run_.board.entry(member.board_index());
   const int status = *member.process().status();
@@ -184,7 +181,7 @@ Failure Supervisor::failure_of(Member& member) const {
           .crash_notice = entry.crash_notice(),
           .hang = member.hang() ? member.hang()->what : "",
           .seen_late = has_been_stopped_,
-          .out_of_memory = is_out_of_memory(status),
+          .out_of_memory = member.out_of_memory(),
           .log_file = member.log_file()};
 }
 

@@ -41,11 +41,14 @@ std::optional<double> quota_v1(const fs::path& level) {
 struct MemoryFiles {
   const char* limit;
   const char* usage;
+  const char* peak;
   std::array<const char*, 2> cache;  // lines of memory.stat that count file pages
 };
-constexpr MemoryFiles kMemoryV1 = {
-    "memory.limit_in_bytes", "memory.usage_in_bytes", {"total_inactive_file", "total_active_file"}};
-constexpr MemoryFiles kMemoryV2 = {"memory.max", "memory.current", {"inactive_file", "active_file"}};
+constexpr MemoryFiles kMemoryV1 = {"memory.limit_in_bytes",
+                                   "memory.usage_in_bytes",
+                                   "memory.max_usage_in_bytes",
+                                   {"total_inactive_file", "total_active_file"}};
+constexpr MemoryFiles kMemoryV2 = {"memory.max", "memory.current", "memory.peak", {"inactive_file", "active_file"}};
 
 std::optional<std::uint64_t> number_in(const fs::path& file) {
   std::ifstream in(file);
@@ -73,6 +76,13 @@ std::optional<std::uint64_t> memory_left(const fs::path& level, const MemoryFile
   for (const char* line : files.cache) cached += number_of(level / "memory.stat", line).value_or(0);
   const std::uint64_t needed = *used - std::min(*used, cached);
   return *most - std::min(*most, needed);
+}
+
+void take_lowest(std::optional<MemoryLimit>& lowest, const fs::path& level, const MemoryFiles& files) {
+  constexpr std::uint64_t kNoLimit = std::uint64_t{1} << 60U;  // version 1 has a number for it
+  const auto limit = number_in(level / files.limit);
+  if (!limit || *limit >= kNoLimit || (lowest && lowest->limit_bytes <= *limit)) return;
+  lowest = MemoryLimit{.limit_bytes = *limit, .peak_bytes = number_in(level / files.peak)};
 }
 
 template <typename T>
@@ -143,6 +153,13 @@ std::optional<std::uint64_t> Cgroup::memory_left_bytes() const {
   for (const fs::path& level : levels("")) take_least(least, memory_left(level, kMemoryV2));
   for (const fs::path& level : levels("memory")) take_least(least, memory_left(level, kMemoryV1));
   return least;
+}
+
+std::optional<MemoryLimit> Cgroup::memory_limit() const {
+  std::optional<MemoryLimit> lowest;
+  for (const fs::path& level : levels("")) take_lowest(lowest, level, kMemoryV2);
+  for (const fs::path& level : levels("memory")) take_lowest(lowest, level, kMemoryV1);
+  return lowest;
 }
 
 std::optional<std::uint64_t> Cgroup::num_oom_kills() const {

@@ -55,6 +55,20 @@ TEST_F(CgroupTest, InAContainerThePathOfTheHostIsPassedOver) {
   EXPECT_EQ(group.num_oom_kills(), 1U);
 }
 
+TEST_F(CgroupTest, TheLowestMemoryLimitIsNamedWithThePeakOfItsLevel) {
+  write("slice/job/memory.max", "max\n");
+  write("slice/job/memory.peak", "5\n");
+  write("slice/memory.max", "3000\n");
+  write("slice/memory.peak", "2990\n");
+  EXPECT_EQ(Cgroup(mount_, "0::/slice/job\n").memory_limit(), (MemoryLimit{.limit_bytes = 3000, .peak_bytes = 2990}));
+  write("slice/job/memory.max", "2000\n");
+  EXPECT_EQ(Cgroup(mount_, "0::/slice/job\n").memory_limit(), (MemoryLimit{.limit_bytes = 2000, .peak_bytes = 5}));
+  write("memory/job/memory.limit_in_bytes", "9223372036854771712\n");
+  EXPECT_EQ(Cgroup(mount_, "2:memory:/job\n").memory_limit(), std::nullopt) << "version 1 writes no limit as a number";
+  write("memory/job/memory.limit_in_bytes", "4000\n");
+  EXPECT_EQ(Cgroup(mount_, "2:memory:/job\n").memory_limit(), (MemoryLimit{.limit_bytes = 4000}));
+}
+
 TEST_F(CgroupTest, NonsenseInTheFilesIsNoLimit) {
   write("cpu.max", "a lot\n");
   EXPECT_EQ(Cgroup(mount_, "no colons\n0::/\n").cpu_quota(), std::nullopt);

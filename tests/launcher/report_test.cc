@@ -78,8 +78,8 @@ TEST(Report, NamesTheOutOfMemoryKillerWhereItStruck) {
   Failure failure = crash();
   failure.status = SIGKILL;
   EXPECT_FALSE(has(failure_text(failure), "out-of-memory"));
-  failure.out_of_memory = true;
-  EXPECT_TRUE(has(failure_text(failure), "out-of-memory killer"));
+  failure.out_of_memory = "the memory of the machine was used up";
+  EXPECT_TRUE(has(failure_text(failure), "out-of-memory killer ended it: the memory of the machine was used up; give"));
 }
 
 }  // namespace

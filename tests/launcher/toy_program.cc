@@ -125,7 +125,7 @@ class Toy {
     if (is("exit")) return end_normally(std::atoi(arguments_[0].c_str()));
     if (is("abort")) std::abort();
     if (is("segfault")) raise(SIGSEGV);
-    if (is("crash_in_task") || is("chatty_crash")) return wait_for_worker_gone();
+    if (is("crash_in_task") || is("chatty_crash") || is("eat_memory")) return wait_for_worker_gone();
     if (is("crash_silently")) pause_for_ever();
     if (is("hang") || is("deaf")) print_pids_and_hang();
     if (is("chatty")) wait_word(store_->stopped, static_cast<std::uint32_t>(role_.num_workers));
@@ -178,6 +178,7 @@ class Toy {
     rp::futex_wake_all(&store_->num_attached);
     if (is("crash_in_task") && role_.worker == 0) crash_in_task();
     if (is("crash_silently") && role_.worker == 0) _exit(7);
+    if (is("eat_memory") && role_.worker == 0) eat_memory();
     if (is("chatty")) chat();
     if (is("chatty_crash") && role_.worker == 0) chat_and_crash();
     while (store_->stopped.load() == 0 || is("chatty"))
@@ -220,6 +221,11 @@ class Toy {
                           .layer = 4,
                           .microbatch = 7});
     raise(SIGSEGV);
+  }
+
+  [[noreturn]] static void eat_memory() {
+    constexpr std::size_t kPiece = 1U << 20U;
+    for (;;) std::fill_n(static_cast<volatile char*>(std::malloc(kPiece)), kPiece, 1);
   }
 
   void chat() {

@@ -175,6 +175,23 @@ class ParamsOnTest(LaunchedTest):
         self.assertFalse(self.output.exists())
 
 
+class OutOfMemoryTest(LaunchedTest):
+    TOY = launched.PROGRAMS.parent / "tests/toy_program"
+
+    def test_the_report_names_the_limit_and_the_worker_is_the_victim(self):
+        try:
+            group = MemoryGroup(256 << 20)
+        except NoMemoryGroup as why:
+            self.skipTest(f"memory cannot be limited here ({why})")
+        self.addCleanup(group.remove)
+        command = [str(launched.PROGRAMS / "rp-launch"), "--workers", "2", "--on-worker-failure", "abort", str(self.TOY), "eat_memory"]
+        process = subprocess.run(group.command(command), capture_output=True, text=True, timeout=launched.DEADLINE_S)
+        self.assertEqual(process.returncode, 137, process.stderr)
+        self.assertRegex(process.stderr, r"^rp-launch: worker 0 \(pid \d+\) was killed by SIGKILL")
+        self.assertRegex(process.stderr, r"out-of-memory killer ended it: the job's control group has a memory limit of 256 MiB and has "
+                                         r"used up to 2\d\d MiB; give the job more memory")
+
+
 class SmallerThanTheStoreTest(LaunchedTest):
     """A memory limit of half the store, which only a control group can set."""
 
