@@ -78,11 +78,11 @@ std::optional<std::uint64_t> memory_left(const fs::path& level, const MemoryFile
   return *most - std::min(*most, needed);
 }
 
-void take_lowest(std::optional<MemoryLimit>& lowest, const fs::path& level, const MemoryFiles& files) {
+void take_lowest(std::optional<CgroupMemory>& lowest, const fs::path& level, const MemoryFiles& files) {
   constexpr std::uint64_t kNoLimit = std::uint64_t{1} << 60U;  // version 1 has a number for it
   const auto limit = number_in(level / files.limit);
   if (!limit || *limit >= kNoLimit || (lowest && lowest->limit_bytes <= *limit)) return;
-  lowest = MemoryLimit{.limit_bytes = *limit, .peak_bytes = number_in(level / files.peak)};
+  lowest = CgroupMemory{.limit_bytes = *limit, .peak_bytes = number_in(level / files.peak)};
 }
 
 template <typename T>
@@ -155,8 +155,8 @@ std::optional<std::uint64_t> Cgroup::memory_left_bytes() const {
   return least;
 }
 
-std::optional<MemoryLimit> Cgroup::memory_limit() const {
-  std::optional<MemoryLimit> lowest;
+std::optional<CgroupMemory> Cgroup::memory_limit() const {
+  std::optional<CgroupMemory> lowest;
   for (const fs::path& level : levels("")) take_lowest(lowest, level, kMemoryV2);
   for (const fs::path& level : levels("memory")) take_lowest(lowest, level, kMemoryV1);
   return lowest;

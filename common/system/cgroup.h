@@ -12,11 +12,11 @@
 namespace rp {
 
 // The memory of a control group, in which this process or groups above it may be.
-struct MemoryLimit {
+struct CgroupMemory {
   std::uint64_t limit_bytes = 0;
   std::optional<std::uint64_t> peak_bytes = std::nullopt;  // the highest use so far; nullopt: the kernel does not tell
 
-  bool operator==(const MemoryLimit&) const = default;
+  bool operator==(const CgroupMemory&) const = default;
 };
 
 class Cgroup {
@@ -34,7 +34,7 @@ class Cgroup {
   // is no limit. File pages that a group caches count as free, because the kernel drops them first.
   [[nodiscard]] std::optional<std::uint64_t> memory_left_bytes() const;
   // Returns the limit of the level with the lowest one, or nullopt if there is no limit.
-  [[nodiscard]] std::optional<MemoryLimit> memory_limit() const;
+  [[nodiscard]] std::optional<CgroupMemory> memory_limit() const;
   // Returns how often the kernel's out-of-memory killer has killed a process of this group, or
   // nullopt if the kernel does not report it.
   [[nodiscard]] std::optional<std::uint64_t> num_oom_kills() const;

@@ -60,13 +60,13 @@ TEST_F(CgroupTest, TheLowestMemoryLimitIsNamedWithThePeakOfItsLevel) {
   write("slice/job/memory.peak", "5\n");
   write("slice/memory.max", "3000\n");
   write("slice/memory.peak", "2990\n");
-  EXPECT_EQ(Cgroup(mount_, "0::/slice/job\n").memory_limit(), (MemoryLimit{.limit_bytes = 3000, .peak_bytes = 2990}));
+  EXPECT_EQ(Cgroup(mount_, "0::/slice/job\n").memory_limit(), (CgroupMemory{.limit_bytes = 3000, .peak_bytes = 2990}));
   write("slice/job/memory.max", "2000\n");
-  EXPECT_EQ(Cgroup(mount_, "0::/slice/job\n").memory_limit(), (MemoryLimit{.limit_bytes = 2000, .peak_bytes = 5}));
+  EXPECT_EQ(Cgroup(mount_, "0::/slice/job\n").memory_limit(), (CgroupMemory{.limit_bytes = 2000, .peak_bytes = 5}));
   write("memory/job/memory.limit_in_bytes", "9223372036854771712\n");
   EXPECT_EQ(Cgroup(mount_, "2:memory:/job\n").memory_limit(), std::nullopt) << "version 1 writes no limit as a number";
   write("memory/job/memory.limit_in_bytes", "4000\n");
-  EXPECT_EQ(Cgroup(mount_, "2:memory:/job\n").memory_limit(), (MemoryLimit{.limit_bytes = 4000}));
+  EXPECT_EQ(Cgroup(mount_, "2:memory:/job\n").memory_limit(), (CgroupMemory{.limit_bytes = 4000}));
 }
 
 TEST_F(CgroupTest, NonsenseInTheFilesIsNoLimit) {
