@@ -61,7 +61,7 @@ ChildProcess Member::start(RunContext& run) {
   spec.open_files = run.open_files;
   if (is_worker()) spec.stdio[0] = run.no_input.get();
   redirect_output(run, spec);
-  run.board.entry(board_index()).clear();
+  run.board.entry(board_index()).prepare_start();
   ChildProcess process = ChildProcess::start(spec);
   child_end_.reset();
   child_stdio_.clear();

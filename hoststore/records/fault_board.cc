@@ -20,7 +20,7 @@ namespace rp {
 namespace {
 
 constexpr std::uint64_t kBoardMagic = 0x31544c5541465052;  // "RPFAULT1"
-constexpr std::uint32_t kBoardVersion = 5;
+constexpr std::uint32_t kBoardVersion = 6;
 
 static_assert(ShmSafe<FaultBoardHeader> && sizeof(FaultBoardHeader) == 32);
 static_assert(ShmSafe<FaultEntryFormat> && sizeof(FaultEntryFormat) <= kFaultEntryBytes);
@@ -209,6 +209,13 @@ std::optional<Fault> FaultBoardEntry::fault() const {
       .message = std::string(entry_->message, message_bytes),
       .backtrace = std::string(entry_->backtrace, backtrace_bytes),
   };
+}
+
+std::uint32_t FaultBoardEntry::num_starts() const { return entry_->num_starts.load(kRelaxed); }
+
+void FaultBoardEntry::prepare_start() {
+  entry_->num_starts.fetch_add(1, kRelaxed);
+  clear();
 }
 
 void FaultBoardEntry::clear() {

@@ -103,7 +103,7 @@ struct FaultBoardHeader {
   std::uint64_t entry_bytes;
 };
 
-// One entry as stored in the file. Entry i is at (1 + i) * kFaultEntryBytes. Writer of all fields:
+// One entry as stored in the file. Entry i is at (1 + i) * kFaultEntryBytes. Writer of all fields but num_starts:
 // the entry's process.
 struct FaultEntryFormat {
   using ShmFormat = void;
@@ -124,7 +124,7 @@ struct FaultEntryFormat {
   std::int32_t code;
   std::uint32_t message_bytes;
   std::uint32_t backtrace_bytes;
-  std::uint32_t reserved;
+  std::atomic<std::uint32_t> num_starts;  // by rp-launch, while no process has the entry
   std::uint64_t address;
   std::int64_t time_ns;
   char message[kFaultMessageBytes];
@@ -203,10 +203,16 @@ class FaultBoardEntry {
   // Returns nullopt until a fault is completely written.
   [[nodiscard]] std::optional<Fault> fault() const;
 
-  // REQUIRES: no process writes this entry.
-  void clear();
+  // For rp-launch, before it starts a process. Clears all but the count of starts, which it raises. REQUIRES: no
+  // process writes this entry.
+  void prepare_start();
+  // Returns how many processes have had this entry.
+  [[nodiscard]] std::uint32_t num_starts() const;
 
  private:
+  friend class FaultBoard;
+  void clear();
+
   FaultEntryFormat* entry_;
 };
 

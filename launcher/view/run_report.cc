@@ -61,7 +61,7 @@ std::string heading(const RunsReport& report, const RunView& run) {
 
 std::string table_text(const RunsReport& report, const RunView& run) {
   const RunView* before = earlier(report, run);
-  TextTable table({"  PROCESS", "PID", "STATE", before ? "CPU" : "CPU TIME", "MEMORY", "SHARED", "TASK"});
+  TextTable table({"  PROCESS", "PID", "STATE", before ? "CPU" : "CPU TIME", "MEMORY", "SHARED", "LOST", "TASK"});
   for (std::size_t i = 0; i < run.processes.size(); ++i) {
     const ProcessView& process = run.processes[i];
     const std::optional<double> processors = used_processors(before, run, i);
@@ -70,7 +70,7 @@ std::string table_text(const RunsReport& report, const RunView& run) {
                                          : "-";
     table.add({cat("  ", process.snapshot.name), process.snapshot.pid == 0 ? "-" : cat(process.snapshot.pid),
                state_text(process.snapshot), use, bytes_text(process.memory.own_bytes),
-               bytes_text(process.memory.shared_bytes), place_text(process.snapshot)});
+               bytes_text(process.memory.shared_bytes), cat(process.num_lost), place_text(process.snapshot)});
   }
   return table.text();
 }
@@ -114,7 +114,8 @@ Json process_json(const ProcessView& process, const std::optional<double>& proce
                {"cpu_seconds", process.cpu_seconds},
                {"processors", or_null(processors)},
                {"own_bytes", process.memory.own_bytes},
-               {"shared_bytes", process.memory.shared_bytes}};
+               {"shared_bytes", process.memory.shared_bytes},
+               {"lost", process.num_lost}};
   if (snapshot.is_worker) {
     json["task"] = task_json(snapshot.task);
   } else {

@@ -93,7 +93,9 @@ UniqueFd open_board(pid_t launcher, std::string& problem) {
 ProcessView view_of(int board_index, FaultBoardEntry entry) {
   const std::string name = board_index == 0 ? "coordinator" : cat("worker ", board_index - 1);
   const pid_t pid = entry.pid();
+  const std::uint32_t num_starts = entry.num_starts();
   ProcessView view{.snapshot = snapshot_of(name, board_index, pid, std::nullopt, entry)};
+  view.num_lost = num_starts > 0 ? num_starts - 1 : 0;
   if (pid == 0) return view;
   if (view.snapshot.kernel_state == '?') view.snapshot.kernel_state = 'Z';  // its entry is not cleared yet
   view.cpu_seconds = static_cast<double>(process_stat(pid).cpu_ticks) / ticks_per_second();

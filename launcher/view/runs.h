@@ -21,6 +21,7 @@ struct ProcessView {
   ProcessSnapshot snapshot;
   double cpu_seconds = 0;  // of all its threads, since its start
   ProcessMemory memory = {};
+  std::uint32_t num_lost = 0;  // processes that were in its place before
 };
 
 struct RunView {

@@ -101,7 +101,7 @@ TEST(FaultBoard, OfManyThreadsThatFailOneRecordsAndAReaderSeesItWhole) {
 TEST(FaultBoard, AClearedEntryTakesTheFaultOfTheReplacement) {
   const FaultBoard board = FaultBoard::create(1);
   board.entry(0).record_fault(FaultKind::kError, 1, "old");
-  board.entry(0).clear();
+  board.entry(0).prepare_start();
   EXPECT_FALSE(board.entry(0).fault().has_value());
   EXPECT_TRUE(board.entry(0).record_fault(FaultKind::kError, 2, "new"));
 }

@@ -113,7 +113,7 @@ TEST(WaitRecord, TheReplacementOfAProcessBeginsWithoutWaits) {
   entry.waits(WorkerThread::kWeightUploader).publish({.kind = WaitKind::kNextTask});
   entry.publish_progress({.accepted = 4, .dispatched = 3, .committed = 2, .round = 1, .step = 1});
   EXPECT_EQ(entry.progress().committed, 2);
-  entry.clear();
+  entry.prepare_start();
   EXPECT_FALSE(entry.waits(WorkerThread::kWeightUploader).observe().has_value());
   EXPECT_EQ(entry.progress().accepted, 0);
   EXPECT_EQ(entry.progress().round, -1);

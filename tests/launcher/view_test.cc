@@ -40,6 +40,7 @@ RunView run_at(double seconds, std::int64_t committed, double cpu_seconds) {
   run.processes = {view("coordinator", 812, cpu_seconds), view("worker 0", 813, cpu_seconds)};
   run.processes[0].snapshot.progress = {
       .accepted = 60, .dispatched = 59, .committed = committed, .round = 7, .step = 4};
+  run.processes[1].num_lost = 2;
   run.processes[1].snapshot.task = {
       .slot = 58, .round = 7, .step = 4, .phase = Phase::kBackward, .first_layer = 2, .end_layer = 4, .layer = 3};
   return run;
@@ -47,15 +48,16 @@ RunView run_at(double seconds, std::int64_t committed, double cpu_seconds) {
 
 TEST(RunsReport, IsATableOfTheProcessesOfEachRun) {
   const std::string text = runs_text({.now = {run_at(3725, 57, 61)}});
-  EXPECT_EQ(
-      text,
-      "run 811, for 1:02:05: rp-launch train --model a\\x1b[2J\n"
-      "  PROCESS      PID  STATE     CPU TIME  MEMORY    SHARED    TASK\n"
-      "  coordinator  812  running   0:01:01   3.00 MiB  5.00 GiB  newest is round 7 of step 4; last slot accepted: "
-      "59, "
-      "sent: 58, committed: 56\n"
-      "  worker 0     813  computes  0:01:01   3.00 MiB  5.00 GiB  slot 58, backward of layers 2-3, round 7 of step 4, "
-      "layer 3\n");
+  EXPECT_EQ(text,
+            "run 811, for 1:02:05: rp-launch train --model a\\x1b[2J\n"
+            "  PROCESS      PID  STATE     CPU TIME  MEMORY    SHARED    LOST  TASK\n"
+            "  coordinator  812  running   0:01:01   3.00 MiB  5.00 GiB  0     newest is round 7 of step 4; last slot "
+            "accepted: "
+            "59, "
+            "sent: 58, committed: 56\n"
+            "  worker 0     813  computes  0:01:01   3.00 MiB  5.00 GiB  2     slot 58, backward of layers 2-3, round "
+            "7 of step 4, "
+            "layer 3\n");
   EXPECT_EQ(runs_text({}), "no run of this user\n");
   EXPECT_THAT(runs_waits_text({.now = {run_at(3725, 57, 61)}}),
               AllOf(HasSubstr("run 811, for 1:02:05: rp-launch train"),
@@ -100,6 +102,7 @@ void beside_a_run(Body&& body) {
   const pid_t launcher = test::start_process([&] {
     prctl(PR_SET_NAME, "rp-launch");
     const FaultBoard board = FaultBoard::create(2);
+    for (int i = 0; i < 3; ++i) board.entry(0).prepare_start();
     board.entry(0).publish_start(getpid());
     board.entry(0).publish_progress({.accepted = 3, .dispatched = 2, .committed = 1, .round = 0, .step = 1});
     char byte = 1;
@@ -132,7 +135,9 @@ TEST(Runs, AreFoundByTheirFaultBoards) {
     EXPECT_EQ(runs[0].processes[0].snapshot.pid, pid);
     EXPECT_EQ(runs[0].processes[0].snapshot.progress.committed, 1);
     EXPECT_GT(runs[0].processes[0].memory.own_bytes, 1U << 16U);
+    EXPECT_EQ(runs[0].processes[0].num_lost, 2U);
     EXPECT_EQ(runs[0].processes[1].snapshot.pid, 0);
+    EXPECT_EQ(runs[0].processes[1].num_lost, 0U);
     EXPECT_THAT(runs_text({.now = runs}), HasSubstr("worker 0     -  "));
   });
   EXPECT_TRUE(runs_with(launcher).empty());
