@@ -1,5 +1,6 @@
 #include "launcher/view/ps.h"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -28,6 +29,13 @@ cxxopts::Options make_parser(bool repeats) {
 
 // Takes the cursor to the upper left corner and clears what is below, so that the new view replaces the last one.
 constexpr const char* kClearScreen = "\x1b[H\x1b[J";
+
+// Returns the view as it replaces the last one on a terminal, without what would scroll.
+std::string on_screen(const std::string& text) {
+  winsize size{};
+  const bool is_known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 && size.ws_row > 0;
+  return kClearScreen + (is_known ? fitted_text(text, size.ws_col, size.ws_row) : text);
+}
 
 double parse_interval(const std::string& text) {
   std::size_t used = 0;
@@ -100,7 +108,7 @@ int run_view(const ViewOptions& options) {
     const std::string text = options.json          ? runs_json(report)
                              : options.shows_waits ? runs_waits_text(report)
                                                    : runs_text(report);
-    if (const int failed = print_output((clears ? kClearScreen : "") + text); failed != 0) return failed;
+    if (const int failed = print_output(clears ? on_screen(text) : text); failed != 0) return failed;
     if (!options.repeats || shown == options.count) return 0;
     std::this_thread::sleep_for(std::chrono::duration<double>(options.interval_seconds));
     report.before = std::exchange(report.now, find_runs(geteuid()));

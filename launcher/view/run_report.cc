@@ -147,6 +147,23 @@ std::string runs_text(const RunsReport& report) {
 
 std::string runs_waits_text(const RunsReport& report) { return text_of_runs(report, waits_text); }
 
+std::string fitted_text(const std::string& text, std::size_t columns, std::size_t lines) {
+  const auto continues_character = [](char byte) { return (static_cast<unsigned char>(byte) & 0xC0U) == 0x80; };
+  std::string fitted;
+  std::size_t column = 0;
+  for (const char byte : text) {
+    if (byte == '\n') {
+      if (--lines == 0) return fitted;
+      column = 0;
+      fitted += byte;
+      continue;
+    }
+    if (!continues_character(byte)) ++column;  // UTF-8
+    if (column <= columns) fitted += byte;
+  }
+  return fitted;
+}
+
 std::string runs_json(const RunsReport& report) {
   Json runs = Json::array();
   for (const RunView& run : report.now) runs.push_back(run_json(report, run));

@@ -2,6 +2,7 @@
 // Formats snapshots of runs as a table for people and as JSON for programs. docs/ps.md.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,8 @@ struct RunsReport {
 [[nodiscard]] std::string runs_text(const RunsReport& report);
 // The same with what each thread waits for in place of the memory.
 [[nodiscard]] std::string runs_waits_text(const RunsReport& report);
+// Returns the part of the text that fits into a terminal: its first lines, each cut after `columns` characters.
+[[nodiscard]] std::string fitted_text(const std::string& text, std::size_t columns, std::size_t lines);
 // Returns one line of JSON that ends in a newline: docs/ps.md lists the fields.
 [[nodiscard]] std::string runs_json(const RunsReport& report);
 

@@ -79,6 +79,11 @@ TEST(RunsReport, RatesFollowFromTwoViewsOfTheSameProcesses) {
   EXPECT_THAT(runs_text(report), HasSubstr("CPU TIME"));
 }
 
+TEST(RunsReport, IsCutToTheTerminal) {
+  EXPECT_EQ(fitted_text("abcdef\ng\u00e4\u00f6h\nij\n", 3, 10), "abc\ng\u00e4\u00f6\nij\n");
+  EXPECT_EQ(fitted_text("a\nb\nc\n", 3, 2), "a\nb") << "a newline after the last line would scroll";
+}
+
 TEST(RunsReport, JsonHasTheProgressOfTheCoordinatorAndTheTaskOfEachWorker) {
   RunView run = run_at(12, 57, 6);
   run.command.push_back("\xff");
