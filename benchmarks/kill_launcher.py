@@ -50,7 +50,7 @@ def kill_launcher(process: subprocess.Popen, delay: float) -> tuple[float, int] 
         return None
     except subprocess.TimeoutExpired:
         pass
-    # A process that is started while the others are listed would be missed.
+    # Stopped first, because a process that it starts while the others are listed would be missed.
     os.kill(process.pid, signal.SIGSTOP)
     children = children_of(process.pid)
     begin = time.monotonic()

@@ -11,7 +11,7 @@
 
 namespace rp {
 
-// The memory of a control group, in which this process or groups above it may be.
+// The memory limit of a control group, and how much its processes have used.
 struct CgroupMemory {
   std::uint64_t limit_bytes = 0;
   std::optional<std::uint64_t> peak_bytes = std::nullopt;  // the highest use so far; nullopt: the kernel does not tell

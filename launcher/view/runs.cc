@@ -129,12 +129,13 @@ std::optional<RunView> view_of_run(pid_t launcher, std::set<ino_t>& boards) {
 }  // namespace
 
 std::vector<RunView> find_runs(uid_t user) {
-  std::vector<pid_t> launchers = launchers_of(user);
-  std::stable_sort(launchers.begin(), launchers.end(),
-                   [](pid_t a, pid_t b) { return process_stat(a).start_ticks < process_stat(b).start_ticks; });
+  // Sorted by values that are read once: a process may end meanwhile.
+  std::vector<std::pair<std::int64_t, pid_t>> launchers;
+  for (const pid_t launcher : launchers_of(user)) launchers.emplace_back(process_stat(launcher).start_ticks, launcher);
+  std::sort(launchers.begin(), launchers.end());
   std::vector<RunView> runs;
   std::set<ino_t> boards;
-  for (const pid_t launcher : launchers) {
+  for (const auto& [start_ticks, launcher] : launchers) {
     if (std::optional<RunView> run = view_of_run(launcher, boards)) runs.push_back(*std::move(run));
   }
   return runs;
