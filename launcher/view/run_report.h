@@ -18,7 +18,7 @@ struct RunsReport {
 
 // Returns lines that each end in a newline; a table for each run.
 [[nodiscard]] std::string runs_text(const RunsReport& report);
-// The same with what each thread waits for in place of the memory.
+// The same with the lines of processes_text() in place of the tables.
 [[nodiscard]] std::string runs_waits_text(const RunsReport& report);
 // Returns the part of the text that fits into a terminal: its first lines, each cut after `columns` characters.
 [[nodiscard]] std::string fitted_text(const std::string& text, std::size_t columns, std::size_t lines);
