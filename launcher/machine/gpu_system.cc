@@ -6,6 +6,7 @@
 #include <fstream>
 #include <optional>
 
+#include "common/system/blocked_signals.h"
 #include "common/text.h"
 #include "roundpipe/error.h"
 
@@ -194,6 +195,8 @@ GpuSystem observe_gpus(const NvmlTable& nvml, const std::string& root) {
 }
 
 GpuSystem observe_gpus() {
+  // The driver's library starts a thread that stays. If it took SIGINT, it would end rp-launch.
+  const BlockedSignals blocked;
   try {
     const NvmlLibrary library = NvmlLibrary::open();
     return observe_gpus(library.table());

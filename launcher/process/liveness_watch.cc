@@ -1,7 +1,6 @@
 #include "launcher/process/liveness_watch.h"
 
 #include <poll.h>
-#include <pthread.h>
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -11,6 +10,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "common/system/blocked_signals.h"
 #include "common/system/retry.h"
 #include "common/text.h"
 #include "roundpipe/error.h"
@@ -43,13 +43,8 @@ LivenessWatch::LivenessWatch(UniqueFd pipe) : pipe_(std::move(pipe)), stop_(even
     throw Error(ExitCode::kNoResource,
                 cat("cannot watch rp-launch (", errno_text(errno), "); raise the limit on open files (ulimit -n)"));
   }
-  // The new thread blocks all signals: they are for the program's own threads.
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const BlockedSignals blocked;  // signals are for the program's own threads
   thread_ = std::thread(watch, pipe_.get(), stop_.get());
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 LivenessWatch::~LivenessWatch() {

@@ -1,6 +1,9 @@
 // Replaces libnvidia-ml.so.1 in whole runs of rp-launch. Reports RP_FAKE_GPUS equal cards.
 
+#include <unistd.h>
+
 #include <cstdlib>
+#include <thread>
 
 #include "tests/launcher/fake_nvml.h"
 
@@ -21,7 +24,13 @@ const rp::NvmlTable& table() {
 extern "C" {
 using rp::nvml::Device;
 using rp::nvml::Result;
-Result nvmlInit_v2() { return table().init(); }
+// Starts a thread that stays, as NVIDIA's library does.
+Result nvmlInit_v2() {
+  std::thread([] {
+    while (true) pause();
+  }).detach();
+  return table().init();
+}
 Result nvmlShutdown() { return table().shutdown(); }
 Result nvmlDeviceGetCount_v2(unsigned int* count) { return table().device_count(count); }
 Result nvmlDeviceGetHandleByIndex_v2(unsigned int index, Device* device) {

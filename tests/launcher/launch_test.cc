@@ -128,6 +128,14 @@ TEST(Launch, EveryWorkerGetsItsCardAndKeepsItFromItsChildren) {
                                              "worker 2 on GPU-a0-0000 GPU-a0-0000,GPU-b1-0000 32 unset"}));
 }
 
+TEST(Launch, AThreadOfTheDriversLibraryTakesNoSignal) {
+  const FakeGpus gpus;
+  LaunchedRun run({"--gpus", "2", "TOY", "preempted"}, gpus.variables("2"));
+  ASSERT_TRUE(run.wait_for_output("ready"));
+  run.send_signal(SIGTERM);
+  EXPECT_EQ(run.wait_for_end(), 75) << run.err();
+}
+
 TEST(Launch, MissingGpusAreOneLineAndNothingStarts) {
   const FakeGpus gpus;
   const auto message = [&gpus](const std::string& number, const std::string& asked) {

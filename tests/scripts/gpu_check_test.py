@@ -3,6 +3,7 @@
 of trainings with workers on the `cpu` device in place of a GPU."""
 
 import ast
+import dataclasses
 import json
 import math
 import os
@@ -27,6 +28,7 @@ from bench import Bench, Card  # noqa: E402
 from parts import FAMILY_CASES, PARTS, SYSTEM_TESTS, TINY_MODEL, needs  # noqa: E402
 from table import BadRow, Row, merged, read_rows  # noqa: E402
 
+import replay_checks  # noqa: E402
 import speed_checks  # noqa: E402
 import training_checks  # noqa: E402
 
@@ -399,6 +401,15 @@ class OnTheCpuTest(unittest.TestCase):
         bench.program = lambda name: self.root / "bin" / name
         bench.scratch.mkdir(exist_ok=True)
         return bench
+
+    def test_a_run_whose_workers_are_killed_is_compared_with_one_without_harm(self):
+        bench, case = self.bench(), replay_checks.CASES[0]
+        alone = replay_checks.run_alone(bench, case, 150)
+        found = replay_checks.outcome(bench, case, alone)
+        self.assertTrue(found.is_met, found)
+        self.assertRegex(found.figure, r"^SHA-256 (\w+), \1; 3 of 3 harmed, 3 reported; until a replacement works: median \d+\.\d s, at most \d+\.\d s$")
+        other = replay_checks.outcome(bench, dataclasses.replace(case, roles=(), settings={"learning_rate": "2e-3"}), alone)
+        self.assertEqual((other.is_met, other.why), (False, "the losses differ"))
 
     def test_a_step_with_frozen_matrices_has_the_loss_of_a_guess_and_no_peak_without_a_gpu(self):
         bench = self.bench()

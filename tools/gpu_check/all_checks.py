@@ -7,6 +7,7 @@ import device_checks
 import family_checks
 import lifetime_checks
 import machine_checks
+import replay_checks
 import sanitizer_checks
 import speed_checks
 import training_checks
@@ -14,7 +15,7 @@ from parts import PARTS
 
 # Within a part, checks run in the order of these modules: first what others depend on, last what
 # takes long.
-MODULES = (machine_checks, device_checks, family_checks, sanitizer_checks, copy_checks, speed_checks, training_checks, lifetime_checks)
+MODULES = (machine_checks, device_checks, family_checks, sanitizer_checks, copy_checks, speed_checks, training_checks, replay_checks, lifetime_checks)
 
 
 def load_all() -> list[checks.Check]:

@@ -1,0 +1,142 @@
+"""Checks that runs whose processes are killed or stopped end with the bits of a run that was left alone."""
+
+import os
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench import Bench, Result
+from checks import NotRun, Outcome, check
+from runs import SMALL, Run, command, pid_of, processes_with, tiny
+from training_checks import jobs
+
+SIZES = {"batch_size": 8, "num_microbatches": 4, "sequence_length": 32}
+LAUNCH = ["--gpus", "0,0,0,0", *SMALL]
+FIRST_STEPS = 60  # measured, to make runs as long as wanted
+SECONDS_OF_STEPS = 10  # long enough for some replacements, each of which needs seconds until it works
+SECONDS = 45  # of one run with its start
+
+
+@dataclass(frozen=True)
+class Case:
+    """A run with four workers on one GPU, some of whose processes are harmed, one after another."""
+
+    name: str
+    what: str
+    roles: tuple[str, ...]  # environment variables of these processes, in the order in which they are harmed
+    harm: signal.Signals = signal.SIGKILL
+    launch: tuple[str, ...] = ()
+    settings: dict = field(default_factory=dict)
+
+
+WORKERS = ("RP_WORKER=2", "RP_WORKER=0", "RP_WORKER=3")
+CASES = (
+    Case("memops", "three workers of a synchronous run on one GPU are killed, one after another, `--signals memops`", WORKERS),
+    Case("events", "three workers of an asynchronous run on one GPU are killed, one after another, `--signals events`", WORKERS,
+         launch=("--signals", "events"), settings={"async": True}),
+    Case("stop", "a worker on one GPU is stopped by a signal, `--wait-timeout 2`", WORKERS[:1], signal.SIGSTOP, ("--wait-timeout", "2")),
+    Case("coordinator", "the coordinator of a run on one GPU is killed", ("RP_ROLE=coordinator",)),
+)
+
+
+def works(pid: int, role: str) -> bool:
+    """Returns whether a worker serves, or, if it is a coordinator, whether it runs."""
+    if not role.startswith("RP_WORKER"):
+        return True
+    try:
+        return any(task.read_text().strip() == "rp-compute" for task in Path(f"/proc/{pid}/task").glob("*/comm"))
+    except OSError:
+        return False  # it has ended
+
+
+def working(output: Path, role: str) -> int | None:
+    """Returns the process with this role if it works."""
+    try:
+        pid = pid_of(output, role)
+    except RuntimeError:
+        return None
+    return pid if works(pid, role) else None
+
+
+def harmed_run(bench: Bench, case: Case, steps: int) -> tuple[Run, list[float]]:
+    """Runs the training and harms its processes. Returns it with the seconds from each harm until the replacement works."""
+    sample = bench.tiny_model()
+    output = bench.scratch / "runs" / f"replay-{case.name}"
+    shutil.rmtree(output, ignore_errors=True)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    launch = [*LAUNCH, "--max-restarts", "100", *case.launch]
+    words = command(bench, output, launch, sample / "model", sample / "data.tokens", max_steps=steps, **SIZES, **case.settings)
+    log_path = output.with_suffix(".log")
+    begin, seconds = time.monotonic(), []
+    end = begin + bench.seconds(SECONDS)
+    with open(log_path, "w", encoding="utf-8") as log:
+        process = bench.start(words, stdout=log, stderr=log)
+        run = Run(Result(None, "", "", 0), output)
+
+        def continues() -> bool:
+            return process.poll() is None and time.monotonic() < end
+
+        try:
+            for i, role in enumerate(case.roles):
+                while continues() and (len(run.metrics()) < (i + 1) * steps // 8 or working(output, role) is None):
+                    time.sleep(0.02)
+                pid = working(output, role)
+                if not continues() or pid is None:
+                    break
+                harmed_at = time.monotonic()
+                os.kill(pid, case.harm)
+                while continues() and working(output, role) in (None, pid):
+                    time.sleep(0.02)
+                if continues():
+                    seconds.append(time.monotonic() - harmed_at)
+            process.wait(timeout=max(0, end - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
+            code = process.poll()
+            bench.end_group(process)
+    result = Result(code, "", log_path.read_text(errors="replace"), time.monotonic() - begin)
+    bench.note(words, result)
+    return Run(result, output), seconds
+
+
+def outcome(bench: Bench, case: Case, alone: Run) -> Outcome:
+    run, seconds = harmed_run(bench, case, len(alone.losses()))
+    if run.result.code != 0:
+        ended = f"did not end within {run.result.seconds:.0f} s" if run.result.code is None else f"ended with {run.result.code}"
+        return Outcome(why=f"{len(seconds)} of {len(case.roles)} replaced, then it {ended}: {run.result.said}", has_failed=True)
+    if left := processes_with(run.output):
+        return Outcome(why=f"{len(left)} processes are left", has_failed=True)
+    (losses, sha), (losses_alone, sha_alone) = run.bits(), alone.bits()
+    reports = len(re.findall(r"^rp-launch: .*(?:was killed by|is stopped by|hangs)", run.result.err, re.MULTILINE))
+    until = f"; until a replacement works: median {statistics.median(seconds):.1f} s, at most {max(seconds):.1f} s" if seconds else ""
+    figure = f"SHA-256 {sha[:12]}, {sha_alone[:12]}; {len(seconds)} of {len(case.roles)} harmed, {reports} reported{until}"
+    is_met = (losses, sha) == (losses_alone, sha_alone) and len(seconds) == len(case.roles)
+    return Outcome(figure, is_met, "" if losses == losses_alone else "the losses differ")
+
+
+def run_alone(bench: Bench, case: Case, steps: int) -> Run:
+    return tiny(bench, f"replay-{case.name}-alone", LAUNCH, SECONDS, max_steps=steps, **SIZES, **case.settings)
+
+
+@check("replay", *((case.what, "the bits of a run without harm") for case in CASES))
+def harmed_runs(bench: Bench) -> list[Outcome]:
+    steps = round(SECONDS_OF_STEPS / run_alone(bench, CASES[0], FIRST_STEPS).step_seconds())
+
+    def outcome_of(case: Case) -> Outcome:
+        try:
+            return outcome(bench, case, alone["async" in case.settings])
+        except NotRun as reason:
+            return Outcome(why=str(reason))
+        except RuntimeError as reason:
+            return Outcome(why=str(reason), has_failed=True)
+
+    with ThreadPoolExecutor(min(2, jobs(bench))) as pool:
+        alone = list(pool.map(lambda case: run_alone(bench, case, steps), CASES[:2]))
+        return list(pool.map(outcome_of, CASES))
