@@ -240,7 +240,7 @@ DeadFindings try_dead_case(const DriverOf& driver, DeadCase which, const DeadSet
     looking->look(other);
     _exit(0);
   });
-  const int code = observer.join(Deadline::after_seconds(40 + 4 * settings.watch_s));
+  const int code = observer.join(Deadline::after_seconds(20 + 4 * settings.watch_s));
   if (code == static_cast<int>(ExitCode::kNoResource))
     throw Error(ExitCode::kNoResource, "the case cannot be tried: see above");
   DeadFindings found = findings_of(*board);

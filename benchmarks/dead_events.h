@@ -31,7 +31,7 @@ struct DeadSettings {
   // are left when the event is recorded.
   std::uint64_t work_bytes = std::uint64_t{1} << 30;
   int work_times = 1500;
-  double watch_s = 4;  // how long a wait is watched before it counts as blocked
+  double watch_s = 2;  // how long a wait is watched before it counts as blocked
 };
 
 // The findings, by what was tried: "query_before", "wait_queued_before", "query_after",

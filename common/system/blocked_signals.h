@@ -6,8 +6,8 @@
 
 namespace rp {
 
-// Blocks all signals for this thread in its scope. A thread inherits the mask of the thread that creates it, so a thread
-// that is created in this scope never takes a signal that the process handles elsewhere, nor dies of one.
+// Blocks all signals for this thread in its scope. A thread inherits the mask of the thread that creates it, so a
+// thread that is created in this scope never takes a signal that the process handles elsewhere, nor dies of one.
 class BlockedSignals {
  public:
   BlockedSignals() {

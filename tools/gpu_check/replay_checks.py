@@ -64,8 +64,9 @@ def working(output: Path, role: str) -> int | None:
     return pid if works(pid, role) else None
 
 
-def harmed_run(bench: Bench, case: Case, steps: int) -> tuple[Run, list[float]]:
-    """Runs the training and harms its processes. Returns it with the seconds from each harm until the replacement works."""
+def harmed_run(bench: Bench, case: Case, steps: int) -> tuple[Run, int, list[float]]:
+    """Runs the training and harms one process after each eighth of the steps. Returns the run, how many were harmed, and
+    the seconds from the harm until the replacement works, of those whose replacement worked before the run ended."""
     sample = bench.tiny_model()
     output = bench.scratch / "runs" / f"replay-{case.name}"
     shutil.rmtree(output, ignore_errors=True)
@@ -73,51 +74,43 @@ def harmed_run(bench: Bench, case: Case, steps: int) -> tuple[Run, list[float]]:
     launch = [*LAUNCH, "--max-restarts", "100", *case.launch]
     words = command(bench, output, launch, sample / "model", sample / "data.tokens", max_steps=steps, **SIZES, **case.settings)
     log_path = output.with_suffix(".log")
-    begin, seconds = time.monotonic(), []
+    begin, harmed, seconds = time.monotonic(), {}, []  # harmed: role -> (process, time)
     end = begin + bench.seconds(SECONDS)
+    left = list(case.roles)
+    run = Run(Result(None, "", "", 0), output)
     with open(log_path, "w", encoding="utf-8") as log:
         process = bench.start(words, stdout=log, stderr=log)
-        run = Run(Result(None, "", "", 0), output)
-
-        def continues() -> bool:
-            return process.poll() is None and time.monotonic() < end
-
         try:
-            for i, role in enumerate(case.roles):
-                while continues() and (len(run.metrics()) < (i + 1) * steps // 8 or working(output, role) is None):
-                    time.sleep(0.02)
-                pid = working(output, role)
-                if not continues() or pid is None:
-                    break
-                harmed_at = time.monotonic()
-                os.kill(pid, case.harm)
-                while continues() and working(output, role) in (None, pid):
-                    time.sleep(0.02)
-                if continues():
-                    seconds.append(time.monotonic() - harmed_at)
-            process.wait(timeout=max(0, end - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            pass
+            while process.poll() is None and time.monotonic() < end:
+                time.sleep(0.02)
+                for role, (pid, since) in list(harmed.items()):
+                    if working(output, role) not in (None, pid):
+                        seconds.append(time.monotonic() - since)
+                        del harmed[role]
+                is_time = len(run.metrics()) >= (len(case.roles) - len(left) + 1) * steps // 8
+                if left and is_time and (pid := working(output, left[0])) is not None:
+                    harmed[left.pop(0)] = (pid, time.monotonic())
+                    os.kill(pid, case.harm)
         finally:
             code = process.poll()
             bench.end_group(process)
     result = Result(code, "", log_path.read_text(errors="replace"), time.monotonic() - begin)
     bench.note(words, result)
-    return Run(result, output), seconds
+    return Run(result, output), len(case.roles) - len(left), seconds
 
 
 def outcome(bench: Bench, case: Case, alone: Run) -> Outcome:
-    run, seconds = harmed_run(bench, case, len(alone.losses()))
+    run, harmed, seconds = harmed_run(bench, case, len(alone.losses()))
     if run.result.code != 0:
         ended = f"did not end within {run.result.seconds:.0f} s" if run.result.code is None else f"ended with {run.result.code}"
-        return Outcome(why=f"{len(seconds)} of {len(case.roles)} replaced, then it {ended}: {run.result.said}", has_failed=True)
+        return Outcome(why=f"{harmed} of {len(case.roles)} harmed, then it {ended}: {run.result.said}", has_failed=True)
     if left := processes_with(run.output):
         return Outcome(why=f"{len(left)} processes are left", has_failed=True)
     (losses, sha), (losses_alone, sha_alone) = run.bits(), alone.bits()
     reports = len(re.findall(r"^rp-launch: .*(?:was killed by|is stopped by|hangs)", run.result.err, re.MULTILINE))
     until = f"; until a replacement works: median {statistics.median(seconds):.1f} s, at most {max(seconds):.1f} s" if seconds else ""
-    figure = f"SHA-256 {sha[:12]}, {sha_alone[:12]}; {len(seconds)} of {len(case.roles)} harmed, {reports} reported{until}"
-    is_met = (losses, sha) == (losses_alone, sha_alone) and len(seconds) == len(case.roles)
+    figure = f"SHA-256 {sha[:12]}, {sha_alone[:12]}; {harmed} of {len(case.roles)} harmed, {reports} reported{until}"
+    is_met = (losses, sha) == (losses_alone, sha_alone) and harmed == len(case.roles)
     return Outcome(figure, is_met, "" if losses == losses_alone else "the losses differ")
 
 
