@@ -405,10 +405,10 @@ class OnTheCpuTest(unittest.TestCase):
     def test_a_run_whose_workers_are_killed_is_compared_with_one_without_harm(self):
         bench, case = self.bench(), replay_checks.CASES[0]
         alone = replay_checks.run_alone(bench, case, 150)
-        found = replay_checks.outcome(bench, case, alone)
+        found = replay_checks.outcome_of_harm(bench, case, alone)
         self.assertTrue(found.is_met, found)
         self.assertRegex(found.figure, r"^SHA-256 (\w+), \1; 3 of 3 harmed, 3 reported; until a replacement works: median \d+\.\d s, at most \d+\.\d s$")
-        other = replay_checks.outcome(bench, dataclasses.replace(case, roles=(), settings={"learning_rate": "2e-3"}), alone)
+        other = replay_checks.outcome_of_harm(bench, dataclasses.replace(case, roles=(), settings={"learning_rate": "2e-3"}), alone)
         self.assertEqual((other.is_met, other.why), (False, "the losses differ"))
 
     def test_a_step_with_frozen_matrices_has_the_loss_of_a_guess_and_no_peak_without_a_gpu(self):

@@ -99,7 +99,7 @@ def harmed_run(bench: Bench, case: Case, steps: int) -> tuple[Run, int, list[flo
     return Run(result, output), len(case.roles) - len(left), seconds
 
 
-def outcome(bench: Bench, case: Case, alone: Run) -> Outcome:
+def outcome_of_harm(bench: Bench, case: Case, alone: Run) -> Outcome:
     run, harmed, seconds = harmed_run(bench, case, len(alone.losses()))
     if run.result.code != 0:
         ended = f"did not end within {run.result.seconds:.0f} s" if run.result.code is None else f"ended with {run.result.code}"
@@ -124,7 +124,7 @@ def harmed_runs(bench: Bench) -> list[Outcome]:
 
     def outcome_of(case: Case) -> Outcome:
         try:
-            return outcome(bench, case, alone["async" in case.settings])
+            return outcome_of_harm(bench, case, alone["async" in case.settings])
         except NotRun as reason:
             return Outcome(why=str(reason))
         except RuntimeError as reason:
