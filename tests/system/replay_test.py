@@ -99,7 +99,7 @@ class ReplayTest(LaunchedTest):
                                    stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         while not serving_workers(process):
             time.sleep(0.05)
-        os.kill(serving_workers(process)[0], signal.SIGKILL)
+        os.kill(next(iter(serving_workers(process).values())), signal.SIGKILL)
         _, err = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 137, err)
 
