@@ -65,7 +65,7 @@ rp_room(launcher USES common common/command_line common/system common/files host
         launcher/doctor launcher/view)
 rp_room(models/layers LIBTORCH USES common kernels kernels/cpu model_files/config model_files)
 rp_room(models LIBTORCH USES common common/checked_files kernels model_files/config model_files model_files/weights models/layers)
-rp_room(pipeline/description LIBTORCH USES common hoststore models/layers)
+rp_room(pipeline/description LIBTORCH USES common common/system hoststore models/layers)
 rp_room(pipeline/torch_worker LIBTORCH USES common common/system hoststore optimizer device worker/executor worker models/layers models
         pipeline/description)
 rp_room(pipeline LIBTORCH USES common common/system common/files common/checked_files hoststore/memory hoststore hoststore/records scheduler

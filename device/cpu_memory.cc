@@ -50,8 +50,16 @@ int map_pages(std::uint64_t bytes, std::byte*& data) {
 }  // namespace
 
 CpuMemory::CpuMemory() : range_bytes_(physical_memory()) {
-  void* const range =
-      mmap(nullptr, range_bytes_ + kHugePage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  const auto reserve = [this] {
+    return mmap(nullptr, range_bytes_ + kHugePage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  };
+  void* range = reserve();
+  // Under valgrind, fewer addresses are left. grow_for() reports it if they are not enough.
+  constexpr int kMaxHalvings = 6;
+  for (int i = 0; range == MAP_FAILED && i < kMaxHalvings; ++i) {
+    range_bytes_ = align_up(range_bytes_ / 2, kHugePage);
+    range = reserve();
+  }
   if (range == MAP_FAILED) {
     throw Error(ExitCode::kNoResource,
                 cat("cannot reserve ", bytes_text(range_bytes_),

@@ -64,9 +64,9 @@ class CpuMemory {
   void grow_for(std::uint64_t bytes);
   [[noreturn]] void fail(std::uint64_t bytes, MemoryUse use, int error) const;
 
-  const std::uint64_t range_bytes_;  // length of the address range: the machine's memory
-  std::byte* range_ = nullptr;       // as it was mapped; not aligned
-  std::byte* base_ = nullptr;        // the first huge page in the range
+  std::uint64_t range_bytes_;   // length of the address range: the machine's memory, or what could be reserved
+  std::byte* range_ = nullptr;  // as it was mapped; not aligned
+  std::byte* base_ = nullptr;   // the first huge page in the range
   Mutex growing_;
   std::uint64_t bytes_ RP_GUARDED_BY(growing_) = 0;  // length of the arena, from base_ on
   Mutex preparing_;

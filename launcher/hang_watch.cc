@@ -23,6 +23,10 @@ void HangWatch::set_wait_timeout(int seconds, bool may_adapt) {
 
 std::optional<Hang> HangWatch::check(const std::vector<ProcessSnapshot>& processes, std::int64_t now_ns,
                                      std::string& notes) {
+  if (is_off_) {
+    next_check_ = Deadline::never();
+    return std::nullopt;
+  }
   // After a pause of rp-launch, its processes may have paused as well.
   const std::int64_t slice_ns = checked_ns_ == 0 ? 0 : std::min(now_ns - checked_ns_, 2 * kIntervalNs);
   checked_ns_ = now_ns;

@@ -50,6 +50,8 @@ class HangWatch {
   void set_wait_timeout(int seconds, bool may_adapt);
   // Sets how many seconds a worker may take to start.
   void set_attach_timeout(int seconds) { start_ns_ = seconds * kNsPerSecond; }
+  // Finds no hang from now on, because somebody looks into a process.
+  void turn_off() { is_off_ = true; }
   // Turns the adaptation off, because a tool makes a process slow.
   void expect_slow_tasks() { adapts_ = false; }
 
@@ -97,6 +99,7 @@ class HangWatch {
   std::int64_t wait_ns_ = kDefaultWaitTimeoutSeconds * kNsPerSecond;
   bool may_replace_ = false;
   bool adapts_ = false;
+  bool is_off_ = false;
   std::int64_t start_ns_ = 120 * kNsPerSecond;
   Deadline next_check_ = Deadline::after_ns(kIntervalNs);
   std::int64_t checked_ns_ = 0;  // time of the last check

@@ -88,14 +88,31 @@ PlannedProcess planned_worker(const Variables& shared, int worker, int num_threa
   return process;
 }
 
+void add_tool(const DebugTool& tool, const std::filesystem::path& own_directory, LaunchPlan& plan) {
+  const auto place = static_cast<std::size_t>(tool.worker) + 1;
+  if (place >= plan.processes.size()) {
+    throw Error(ExitCode::kUsage, cat("--debug-worker ", tool.worker, ": there is no such worker, the last one is ",
+                                      plan.processes.size() - 2));
+  }
+  PlannedProcess& process = plan.processes[place];
+  process.tool = tool.command;
+  try {
+    process.tool[0] = find_program(tool.command[0], own_directory, environment_value("PATH").value_or("")).string();
+  } catch (const Error& error) {
+    throw Error(error.code(), cat("--debug-worker ", tool.worker, ": ", error.what()));
+  }
+}
+
 std::string variables_text(const Variables& variables) {
   std::string text;
   for (const auto& [name, value] : variables) text += cat(text.empty() ? "" : " ", name, "=", value);
   return text;
 }
 
-std::string command_text(const LaunchPlan& plan) {
-  std::string text = plan.program.string();
+std::string command_text(const LaunchPlan& plan, const PlannedProcess& process) {
+  std::string text;
+  for (const std::string& word : process.tool) text += word + " ";
+  text += plan.program.string();
   for (std::size_t i = 1; i < plan.command.size(); ++i) text += " " + plan.command[i];
   return text;
 }
@@ -141,6 +158,7 @@ LaunchPlan make_launch_plan(const LaunchOptions& options, const LocalMachine& ma
       add_gpu(gpus, static_cast<std::size_t>(w), *settings.signals, machine, plan.processes.back());
     }
   }
+  if (options.debug_tool) add_tool(*options.debug_tool, own_directory, plan);
   if (wants_binding(options, machine)) {
     const std::vector<CpuList> places = bound_cpus(machine, gpus, num_workers);
     for (std::size_t w = 0; w < places.size(); ++w) plan.processes[1 + w].cpus = places[w];
@@ -169,7 +187,7 @@ std::string launch_plan_table(const LaunchPlan& plan) {
     cell(process.name, name_width);
     cell(cpu_text(process.cpus), cpu_width);
     if (gpu_width > 0) cell(process.gpu.empty() ? "-" : process.gpu, gpu_width);
-    out << variables_text(process.variables) << " " << command_text(plan) << "\n";
+    out << variables_text(process.variables) << " " << command_text(plan, process) << "\n";
   }
   return out.str();
 }

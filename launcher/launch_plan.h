@@ -16,11 +16,12 @@ namespace rp {
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
 struct PlannedProcess {
-  std::string name;     // "coordinator", "worker 0"
-  int board_index = 0;  // its entry on the fault board: 0 for the coordinator, 1 + w for worker w
-  Variables variables;  // added to the launcher's own environment; descriptors are added at the start
-  CpuList cpus;         // empty: not bound
-  std::string gpu;      // for the table: "0 NVIDIA GeForce RTX 4090"; empty if it has none
+  std::string name;                 // "coordinator", "worker 0"
+  int board_index = 0;              // its entry on the fault board: 0 for the coordinator, 1 + w for worker w
+  Variables variables;              // added to the launcher's own environment; descriptors are added at the start
+  CpuList cpus;                     // empty: not bound
+  std::string gpu;                  // for the table: "0 NVIDIA GeForce RTX 4090"; empty if it has none
+  std::vector<std::string> tool{};  // runs the program, with its path in front: --debug-worker; empty if there is none
   [[nodiscard]] bool is_worker() const { return board_index > 0; }
 };
 

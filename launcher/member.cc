@@ -1,6 +1,9 @@
 #include "launcher/member.h"
 
 #include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -42,7 +45,11 @@ std::string file_stem(std::string name) {
 }  // namespace
 
 Member::Member(RunContext& run, const PlannedProcess& planned, bool takes_over)
-    : planned_(planned), takes_over_(takes_over), channel_(UniqueFd()), process_(start(run)) {}
+    : planned_(planned),
+      takes_over_(takes_over),
+      channel_(UniqueFd()),
+      entry_(run.board.entry(board_index())),
+      process_(start(run)) {}
 
 ChildProcess Member::start(RunContext& run) {
   auto [ours, theirs] = Channel::create_pair();
@@ -51,16 +58,25 @@ ChildProcess Member::start(RunContext& run) {
   ChildSpec spec;
   spec.program = run.plan.program;
   spec.arguments = run.plan.command;
+  if (is_under_tool()) {
+    spec.program = planned_.tool[0];
+    spec.arguments = planned_.tool;
+    spec.arguments.push_back(run.plan.program);
+    spec.arguments.insert(spec.arguments.end(), run.plan.command.begin() + 1, run.plan.command.end());
+    if (run.terminal.is_ours()) spec.terminal = run.terminal.lend();
+  }
   spec.environment = environment(run);
   spec.inherited = {child_end_->fd(), run.liveness_read.get(), run.board.fd()};
   spec.cpus = planned_.cpus;
-  spec.own_group = is_worker() || !run.has_terminal;
+  spec.own_group = is_worker() || !run.terminal.exists();
   spec.ignores_stop_signals = is_worker();
   spec.oom_score_added = is_worker() ? kWorkerOomScore : 0;
   spec.signal_mask = run.signal_mask;
   spec.open_files = run.open_files;
-  if (is_worker()) spec.stdio[0] = run.no_input.get();
-  redirect_output(run, spec);
+  if (!is_under_tool()) {
+    if (is_worker()) spec.stdio[0] = run.no_input.get();
+    redirect_output(run, spec);
+  }
   run.board.entry(board_index()).prepare_start();
   ChildProcess process = ChildProcess::start(spec);
   child_end_.reset();
@@ -121,11 +137,27 @@ void Member::send_store(Message& store) {
 
 void Member::set_attached() {
   if (is(MemberState::kStarting) || is(MemberState::kAttaching)) move_to(MemberState::kAttached);
+  if (pid() != process_.pid()) tool_child_ = UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, pid(), 0)));
+}
+
+pid_t Member::pid() const {
+  const pid_t recorded = is_under_tool() ? entry_.pid() : 0;
+  return recorded != 0 ? recorded : process_.pid();
+}
+
+int Member::end_fd() const { return process_.status() && tool_child_ ? tool_child_.get() : process_.pidfd(); }
+
+bool Member::outlives_tool() const {
+  if (!tool_child_) return false;
+  pollfd ended{.fd = tool_child_.get(), .events = POLLIN, .revents = 0};
+  return poll(&ended, 1, 0) == 0;
 }
 
 void Member::kill_on_purpose() {
   if (alive() && !is(MemberState::kKilled)) move_to(MemberState::kKilled);
   process_.kill_group();
+  // It may lead a group of its own, and the tool may have let it go.
+  if (tool_child_) syscall(SYS_pidfd_send_signal, tool_child_.get(), SIGKILL, nullptr, 0);
 }
 
 void Member::end_hung(const Hang& hang) {
@@ -144,7 +176,7 @@ void Member::end_if_overdue() {
 }
 
 bool Member::try_reap() {
-  if (!alive() || !process_.try_reap()) return false;
+  if (!alive() || !process_.try_reap() || outlives_tool()) return false;
   move_to(is(MemberState::kKilled) ? MemberState::kEndedOnPurpose : MemberState::kEnded);
   return true;
 }

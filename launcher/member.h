@@ -31,6 +31,12 @@ class Member {
   [[nodiscard]] int worker() const { return planned_.board_index - 1; }
   [[nodiscard]] bool is_worker() const { return planned_.is_worker(); }
   [[nodiscard]] ChildProcess& process() { return process_; }
+  // The process of the run: the child, or the one that the child's tool has started.
+  [[nodiscard]] pid_t pid() const;
+  // The child is a tool that runs the process: --debug-worker.
+  [[nodiscard]] bool is_under_tool() const { return !planned_.tool.empty(); }
+  // A descriptor that is readable once the process may have ended.
+  [[nodiscard]] int end_fd() const;
   [[nodiscard]] Channel& channel() { return channel_; }
   [[nodiscard]] std::vector<std::unique_ptr<ProcessOutput>>& outputs() { return outputs_; }
   // The log file of its stderr; empty if there is none.
@@ -57,7 +63,8 @@ class Member {
   void end_if_overdue();
   // Why rp-launch has ended the process as a failure; nothing if it has not.
   [[nodiscard]] const std::optional<Hang>& hang() const { return hang_; }
-  // Reaps the process if it has ended. Returns true if it is reaped now.
+  // Reaps the process if it has ended. Returns true if it is reaped now. Under a tool, both must have ended: a debugger
+  // may be detached from a process that goes on.
   [[nodiscard]] bool try_reap();
 
   // Records that the kernel's out-of-memory killer has ended the process: Failure::out_of_memory.
@@ -82,6 +89,8 @@ class Member {
   [[nodiscard]] ChildProcess start(RunContext& run);
   [[nodiscard]] std::vector<std::string> environment(const RunContext& run) const;
   void move_to(MemberState state) { lifecycle_.move_to(state, board_index()); }
+  // Returns whether the process that a tool has started may still run.
+  [[nodiscard]] bool outlives_tool() const;
 
   PlannedProcess planned_;
   bool takes_over_;
@@ -96,6 +105,8 @@ class Member {
   std::optional<Hang> hang_;
   std::string out_of_memory_;
   Deadline abort_deadline_ = Deadline::never();
+  FaultBoardEntry entry_;
+  UniqueFd tool_child_;  // a pidfd of the process that the tool has started; set when it has the host store
   ChildProcess process_;
 };
 

@@ -164,6 +164,7 @@ void read_settings(const AskedSettings& asked, LaunchOptions& options) {
   if (const auto a = asked.value("max-restarts")) {
     options.max_restarts = parse_count(a->name, a->value, 0, kMaxRestarts, "; --on-worker-failure abort does without");
   }
+  if (const auto a = asked.value("debug-worker")) options.debug_tool = parse_debug_tool(a->name, a->value);
   if (options.tag_output && options.log_dir) {
     throw Error(ExitCode::kUsage, "--tag-output and --log-dir are both set; choose one, because files have no tags");
   }
@@ -246,6 +247,14 @@ const std::vector<OptionSpec>& launch_option_specs() {
          .default_text = "3",
          .concerns = "rp-launch",
          .help = "Start at most N workers again in a run, then go on with fewer; and the program at most N times"},
+        {.name = "debug-worker",
+         .argument = "N[=TOOL]",
+         .variable = "RP_DEBUG_WORKER",
+         .concerns = "rp-launch",
+         .help = "Run worker N under gdb, cuda-gdb, compute-sanitizer, valgrind, nsys, or a command, in this terminal",
+         .details = "Run worker N under `gdb` (the default), `cuda-gdb`, `compute-sanitizer`, `valgrind`, `nsys`, or a "
+                    "command "
+                    "that is split at spaces, in this terminal: see [Debugging one worker](#debugging-one-worker)"},
         {.name = "dry-run",
          .variable = "RP_DRY_RUN",
          .default_text = "0",

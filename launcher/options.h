@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/command_line/option_spec.h"
+#include "launcher/debug_tool.h"
 #include "launcher/machine/gpu_list.h"
 #include "launcher/process/runtime_settings.h"
 #include "launcher/replacements.h"
@@ -32,6 +33,7 @@ struct LaunchOptions {
   WorkerFailurePolicy on_worker_failure = WorkerFailurePolicy::kReplay;
   bool restarts_coordinator = true;
   int max_restarts = 3;
+  std::optional<DebugTool> debug_tool;
   std::vector<std::string> command;  // the program and its arguments, verbatim
 };
 

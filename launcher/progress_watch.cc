@@ -18,8 +18,9 @@ constexpr std::uint64_t kFewTicks = 10;  // 0.1 s, which any process may need to
 std::vector<ProcessSnapshot> ProgressWatch::snapshots() const {
   std::vector<ProcessSnapshot> processes;
   for (const auto& member : members_) {
-    processes.push_back(snapshot_of(member->name(), member->board_index(), member->process().pid(),
-                                    member->process().status(), run_.board.entry(member->board_index())));
+    processes.push_back(snapshot_of(member->name(), member->board_index(), member->pid(),
+                                    member->alive() ? std::nullopt : member->process().status(),
+                                    run_.board.entry(member->board_index())));
   }
   return processes;
 }
@@ -50,7 +51,7 @@ std::string ProgressWatch::still_running() {
   std::string names;
   for (const auto& member : members_) {
     if (!member->alive()) continue;
-    const pid_t pid = member->process().pid();
+    const pid_t pid = member->pid();
     const std::uint64_t ticks = process_stat(pid).cpu_ticks;
     if (ticks < std::exchange(ticks_[pid], ticks) + kFewTicks) continue;
     names += cat(names.empty() ? "" : ", ", member->name(), " (pid ", pid, ")");

@@ -109,8 +109,12 @@ std::string advice(const Failure& failure) {
   }
   if (signal_number == SIGKILL) return "somebody or the kernel killed it: see dmesg, or the batch system's limits";
   if (signal_number != 0) {
-    return "run the program without rp-launch under a debugger: one worker is then a thread of it";
+    constexpr std::string_view kWorker = "worker ";
+    if (!failure.process.starts_with(kWorker)) return "run the program without rp-launch under a debugger";
+    return cat("to look into it, run this again with --debug-worker ", failure.process.substr(kWorker.size()),
+               ", which runs this worker under gdb");
   }
+  if (failure.under_tool) return "its tool has ended, and the run with it; detach a debugger to let the worker go on";
   const bool is_unexplained = !failure.fault && failure.said.empty();
   if (is_unexplained && failure.task.slot >= 0) {
     return "something that the layer calls ends the process (exit(), _exit()): a layer must return, or throw to end "

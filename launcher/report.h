@@ -22,6 +22,7 @@ struct Failure {
   BoardTask task = {};
   std::string crash_notice = {};   // what the process recorded for the case that it crashes, or ""
   std::string hang = {};           // why rp-launch has ended the process: "hangs: ..."; "" if it has not
+  bool under_tool = false;         // it ran under a tool (--debug-worker), whose status this is
   bool seen_late = false;          // rp-launch was stopped when it happened
   std::string out_of_memory = {};  // set if the kernel's out-of-memory killer ended it: what the limit was
   std::string log_file = {};       // contains its stderr; "" if there is none

@@ -85,7 +85,7 @@ RunContext RunContext::create(LaunchPlan plan, const sigset_t& handled) {
   run.open_files = open_files;
   // A signal from the terminal (Ctrl-C) reaches the whole foreground group, so the coordinator must
   // be in that group: see forward().
-  run.has_terminal = static_cast<bool>(UniqueFd(open("/dev/tty", O_RDONLY | O_CLOEXEC)));
+  run.terminal = Terminal::open();
   sigprocmask(SIG_BLOCK, &handled, &run.signal_mask);
   return run;
 }

@@ -9,6 +9,7 @@
 #include "common/system/fd.h"
 #include "hoststore/records/fault_board.h"
 #include "launcher/launch_plan.h"
+#include "launcher/machine/terminal.h"
 #include "launcher/output.h"
 
 namespace rp {
@@ -22,12 +23,12 @@ struct RunContext {
 
   LaunchPlan plan;
   FaultBoard board;
-  UniqueFd liveness_read;     // inherited by every member
-  UniqueFd liveness_write;    // held only by the launcher, as long as it lives
-  UniqueFd no_input;          // /dev/null
-  sigset_t signal_mask{};     // of the launcher, before it blocked the signals that it handles
-  rlimit open_files{};        // of the launcher, before it raised its limit
-  bool has_terminal = false;  // then the coordinator stays in the launcher's process group
+  UniqueFd liveness_read;   // inherited by every member
+  UniqueFd liveness_write;  // held only by the launcher, as long as it lives
+  UniqueFd no_input;        // /dev/null
+  sigset_t signal_mask{};   // of the launcher, before it blocked the signals that it handles
+  rlimit open_files{};      // of the launcher, before it raised its limit
+  Terminal terminal{};      // if it exists, the coordinator stays in the launcher's process group
   OutputSink out = OutputSink(1);
   OutputSink err = OutputSink(2);
 };

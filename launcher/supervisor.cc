@@ -68,7 +68,7 @@ std::int64_t Supervisor::patience_ns(RunPhase phase) const {
     case RunPhase::kWorkerLost: return kNsPerSecond;
     case RunPhase::kTerminating: return kNsPerSecond / 2;
     case RunPhase::kInterrupted: return 2 * kNsPerSecond;
-    case RunPhase::kWorkersEnding: return is_watched ? kWatchedEndNs : kEndNs;
+    case RunPhase::kWorkersEnding: return tool_member() != nullptr ? 0 : is_watched ? kWatchedEndNs : kEndNs;
     case RunPhase::kRestarting:
     case RunPhase::kKilling: return 5 * kNsPerSecond;
     case RunPhase::kRunning:
@@ -131,9 +131,8 @@ void Supervisor::on_slow_deaths() {
   }
   for (const auto& member : members_) {
     if (!member->alive()) continue;
-    run_.err.add(cat("rp-launch: ", member->name(), " (pid ", member->process().pid(),
-                     ") does not end after SIGKILL: it hangs in the kernel; see /proc/", member->process().pid(),
-                     "/stack\n"));
+    run_.err.add(cat("rp-launch: ", member->name(), " (pid ", member->pid(),
+                     ") does not end after SIGKILL: it hangs in the kernel; see /proc/", member->pid(), "/stack\n"));
   }
   move_to(RunPhase::kDone);
 }
@@ -151,7 +150,7 @@ void Supervisor::add_to(PollSet& set) {
       if (stream->wants_more()) set.add(stream->fd(), POLLIN, [stream] { stream->read_available(); });
     }
     // The handler does nothing, because handle_deaths() follows each wait.
-    if (member->alive()) set.add(member->process().pidfd(), POLLIN, [] {});
+    if (member->alive()) set.add(member->end_fd(), POLLIN, [] {});
   }
 }
 
@@ -170,6 +169,7 @@ void Supervisor::read_signals() {
       if (signal->ssi_code != SI_KERNEL || !is_orphaned_group()) pause();
     } else if (signal->ssi_signo == SIGCHLD) {
       hangs_.check_soon();  // a process may have been stopped
+      pause_with_tool();
     } else {
       forward(*signal);
     }
@@ -191,7 +191,7 @@ void Supervisor::forward(const signalfd_siginfo& signal) {
     num_interrupts_ == 0 ? progress_.start() : progress_.dump("interrupted");  // before the signal changes their state
   }
   const bool has_it =
-      run_.has_terminal && signal.ssi_code == SI_KERNEL && getpgid(coordinator().process().pid()) == getpgrp();
+      run_.terminal.exists() && signal.ssi_code == SI_KERNEL && getpgid(coordinator().process().pid()) == getpgrp();
   if (!has_it) coordinator().process().send_signal(number);
   end_.stop_signals.insert(number);
   for (OutputSink* sink : {&run_.out, &run_.err}) sink->drop_what_does_not_fit();
@@ -260,11 +260,37 @@ void Supervisor::start_workers(Message store) {
   for (std::size_t i = 1; i < run_.plan.processes.size(); ++i) {
     members_.push_back(std::make_unique<Member>(run_, run_.plan.processes[i]));
   }
+  if (Member* member = tool_member(); member != nullptr) {
+    hangs_.turn_off();
+    run_.err.add(cat("rp-launch: ", member->name(), " runs under ", run_.plan.processes[member->board_index()].tool[0],
+                     "; the others wait for it as long as it takes\n"));
+  }
   send_attaches();
 }
 
 void Supervisor::send_attaches() {
   for (const auto& member : members_) member->send_store(*store_);
+}
+
+Member* Supervisor::tool_member() const {
+  const auto found = std::find_if(members_.begin(), members_.end(),
+                                  [](const auto& member) { return member->alive() && member->is_under_tool(); });
+  return found == members_.end() ? nullptr : found->get();
+}
+
+// Does what a shell does when a key of the terminal has stopped its foreground job: it stops, too.
+void Supervisor::pause_with_tool() {
+  Member* const member = tool_member();
+  siginfo_t info{};
+  if (member == nullptr || waitid(P_PID, member->process().pid(), &info, WSTOPPED | WNOHANG) != 0) return;
+  if (info.si_pid == 0 || info.si_status != SIGTSTP) return;
+  run_.terminal.take_back();
+  if (is_orphaned_group()) {  // no shell could continue the run
+    member->process().send_signal_to_group(SIGCONT);
+  } else {
+    pause();
+  }
+  if (run_.terminal.is_ours()) run_.terminal.lend_to(member->process().pid());
 }
 
 bool Supervisor::any_worker_is_busy() const {
@@ -284,6 +310,7 @@ bool Supervisor::all_dead() const {
 }
 
 void Supervisor::finish() {
+  run_.terminal.take_back();
   end_adopted_processes(kNsPerSecond);
   for (const auto& member : members_) member->read_output();
   report_failure();

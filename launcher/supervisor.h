@@ -52,6 +52,10 @@ class Supervisor {
   // Stops all processes of the run, this one last, and continues them when this one is continued.
   // Used for Ctrl-Z and for a TSTP from any sender.
   void pause();
+  // The process that runs under a tool, if there is one.
+  [[nodiscard]] Member* tool_member() const;
+  // Pauses the run if a key of the terminal has stopped the tool.
+  void pause_with_tool();
 
   void read_messages(Member& member);
   void on_message(Member& member, Message message);

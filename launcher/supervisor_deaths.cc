@@ -37,6 +37,7 @@ void Supervisor::handle_deaths() {
   });
   for (Member* member : dead) {
     member->process().kill_group();
+    if (member->is_under_tool()) run_.terminal.take_back();
     member->is_worker() ? on_worker_death(*member) : on_coordinator_death(*member);
   }
 }
@@ -62,7 +63,10 @@ void Supervisor::on_coordinator_death(Member& coordinator) {
         "LD_LIBRARY_PATH="
         "$(python3 -c 'import torch; print(torch.__path__[0])')/lib, or link it once (docs/library.md)\n");
   }
-  if (!phase_.is(RunPhase::kKilling)) move_to(RunPhase::kWorkersEnding);
+  if (phase_.is(RunPhase::kKilling)) return;
+  move_to(RunPhase::kWorkersEnding);
+  if (const Member* member = tool_member(); member != nullptr)
+    run_.err.add(cat("rp-launch: the coordinator has ended; waiting for the tool of ", member->name(), "\n"));
 }
 
 void Supervisor::on_worker_death(Member& worker) {
@@ -173,13 +177,14 @@ Failure Supervisor::failure_of(Member& member) const {
   const FaultBoardEntry entry = run_.board.entry(member.board_index());
   const int status = *member.process().status();
   return {.process = member.name(),
-          .pid = member.process().pid(),
+          .pid = member.pid(),
           .status = status,
           .fault = entry.fault(),
           .state = entry.state(),
           .task = entry.task(),
           .crash_notice = entry.crash_notice(),
           .hang = member.hang() ? member.hang()->what : "",
+          .under_tool = member.is_under_tool(),
           .seen_late = has_been_stopped_,
           .out_of_memory = member.out_of_memory(),
           .log_file = member.log_file()};

@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 
 packages=(g++ cmake ninja-build ccache clang-16 clang-format-16 clang-tidy-16 libclang-rt-16-dev pkg-config libboost-dev libcxxopts-dev nlohmann-json3-dev
   libtomlplusplus-dev libhwloc-dev libxxhash-dev libssl-dev libgtest-dev libgmock-dev python3-venv util-linux
-  dict-jargon tmux)
+  dict-jargon tmux gdb valgrind)
 
 missing=()
 for package in "${packages[@]}"; do

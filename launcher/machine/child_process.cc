@@ -17,6 +17,7 @@
 #include "common/system/clock.h"
 #include "common/system/retry.h"
 #include "common/text.h"
+#include "launcher/machine/terminal.h"
 #include "roundpipe/error.h"
 
 namespace rp {
@@ -80,6 +81,7 @@ void place_stdio(const ChildSpec& spec) {
 // Runs in the child. Uses only what is allowed between fork and exec in a process with one thread.
 [[noreturn]] void become(const ChildSpec& spec, pid_t launcher, int error_pipe) {
   if (spec.own_group) setpgid(0, 0);
+  if (spec.terminal) set_foreground(*spec.terminal, getpgrp());
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   // If the launcher died before the line above, no signal will arrive.
   if (getppid() != launcher) _exit(static_cast<int>(ExitCode::kLauncherFailed));

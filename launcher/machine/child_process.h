@@ -26,6 +26,7 @@ struct ChildSpec {
   CpuList cpus;                             // empty: not bound
   bool own_group = true;                    // the child leads a new process group
   bool ignores_stop_signals = false;        // the child starts with INT, TERM, HUP and USR1 ignored
+  std::optional<int> terminal;              // the child's group moves to the foreground of this terminal
   int oom_score_added = 0;
   sigset_t signal_mask{};  // the mask with which the launcher was started
   rlimit open_files{};     // the limit on descriptors with which the launcher was started

@@ -185,6 +185,22 @@ TEST(Options, AProfileOfTheGpusTravelsInAVariable) {
   unsetenv("RP_GPU_PROFILE");
 }
 
+TEST(Options, TheToolOfAWorkerIsAKnownOneOrACommand) {
+  using Words = std::vector<std::string>;
+  const auto tool = [](const std::string& value) {
+    return *parse_launch_options({"--debug-worker", value, "train"}).debug_tool;
+  };
+  EXPECT_EQ(tool("2").worker, 2);
+  EXPECT_EQ(tool("2").command, (Words{"gdb", "--quiet", "--args"}));
+  EXPECT_EQ(tool("0=cuda-gdb").command, (Words{"cuda-gdb", "--quiet", "--args"}));
+  EXPECT_EQ(tool("0=valgrind").command, (Words{"valgrind"}));
+  EXPECT_EQ(tool("0=nsys").command, (Words{"nsys", "profile"}));
+  EXPECT_EQ(tool("0=gdb -x a=b  --args").command, (Words{"gdb", "-x", "a=b", "--args"}));
+  for (const char* wrong : {"", "gdb", "-1", "64", "1=", "1= "}) {
+    EXPECT_THROW((void)tool(wrong), Error) << wrong;
+  }
+}
+
 TEST(Options, TheManualAndTheHelpNameExactlyTheOptionsThatThereAre) {
   expect_documented("launcher.md", option_rows(launch_option_specs()));
   for (const OptionSpec& spec : launch_option_specs()) {

@@ -30,7 +30,7 @@ TEST(Report, SaysWhichProcessWhatWhereAndWhatToDo) {
   EXPECT_TRUE(has(text, "task 12, backward stage of layers 3 to 5, layer 4, microbatch 7")) << text;
   EXPECT_TRUE(has(text, "#1 train!rp::run()+0x1f")) << text;
   EXPECT_FALSE(has(text, "abort")) << text;
-  EXPECT_TRUE(has(text, "debugger")) << text;
+  EXPECT_TRUE(has(text, "--debug-worker 3")) << text;
 }
 
 TEST(Report, HasFewLinesWhateverWasRecorded) {
