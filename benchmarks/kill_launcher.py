@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 from kill_workers import command, num_steps, quantiles  # sets the paths for launched
-from launched import bits, metrics
+from launched import bits, children, metrics
 
 
 def start_time(pid: int) -> str | None:
@@ -31,15 +31,11 @@ def start_time(pid: int) -> str | None:
     return None if fields[0] in "ZX" else fields[19]
 
 
-def children_of(pid: int) -> dict[int, str]:
+def descendants_of(pid: int) -> dict[int, str]:
     """Returns the processes that a process has started, and theirs, with their start times."""
-    try:
-        children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except OSError:
-        return {}
-    found = {child: start_time(child) for child in children}
-    for child in children:
-        found |= children_of(child)
+    found = {}
+    for child in children(pid):
+        found |= {child: start_time(child)} | descendants_of(child)
     return {child: begun for child, begun in found.items() if begun is not None}
 
 
@@ -52,15 +48,15 @@ def kill_launcher(process: subprocess.Popen, delay: float) -> tuple[float, int] 
         pass
     # Stopped first, because a process that it starts while the others are listed would be missed.
     os.kill(process.pid, signal.SIGSTOP)
-    children = children_of(process.pid)
+    others = descendants_of(process.pid)
     begin = time.monotonic()
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    while any(start_time(pid) == begun for pid, begun in children.items()):
+    while any(start_time(pid) == begun for pid, begun in others.items()):
         if time.monotonic() - begin > 30:
-            raise RuntimeError(f"processes are left: {sorted(children)}")
+            raise RuntimeError(f"processes are left: {sorted(others)}")
         time.sleep(0.001)
-    return time.monotonic() - begin, len(children)
+    return time.monotonic() - begin, len(others)
 
 
 def main() -> int:

@@ -23,6 +23,14 @@ std::string LostWorkers::lose(int worker, Replacements::Decision decision, Failu
   return note;
 }
 
+void LostWorkers::bring_back(int worker) {
+  if (const auto loss = losses_.find(worker); loss != losses_.end()) {
+    loss->second.is_replaced = true;
+  } else {
+    starts_.insert_or_assign(worker, Deadline::after_ns(0));
+  }
+}
+
 void LostWorkers::on_dropped(int worker) {
   const auto loss = losses_.find(worker);
   if (loss == losses_.end()) return;

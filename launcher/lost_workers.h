@@ -28,6 +28,9 @@ class LostWorkers {
   // Adds a worker without which the run goes on. `failure`: of its process. Returns a note for the user.
   [[nodiscard]] std::string lose(int worker, Replacements::Decision decision, Failure failure, int num_alive);
 
+  // Has a worker that was lost replaced, whatever was decided at its death: at once, or when the coordinator has taken
+  // back its tasks.
+  void bring_back(int worker);
   // Notes that the coordinator has taken back the worker's tasks.
   void on_dropped(int worker);
   // Removes and returns a worker whose replacement starts now.

@@ -12,6 +12,7 @@
 #include "launcher/launch_plan.h"
 #include "launcher/options.h"
 #include "launcher/supervisor.h"
+#include "launcher/view/ctl.h"
 #include "launcher/view/ps.h"
 
 namespace {
@@ -27,6 +28,7 @@ int launch(const std::vector<std::string>& arguments) {
     const std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
     const std::string& command = arguments[0];
     if (command == "doctor") return rp::run_doctor(rp::parse_doctor_options(rest), own_directory(), library_path);
+    if (command == "ctl") return rp::run_control(rp::parse_control_options(rest));
     if (command == "ps" || command == "top") return rp::run_view(rp::parse_view_options(command == "top", rest));
   }
   const rp::LaunchOptions options = rp::parse_launch_options(arguments);

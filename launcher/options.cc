@@ -291,7 +291,8 @@ std::string launch_help() {
       "\nThe first word that is not an option is the program; everything after it is passed on to the program.\n"
       "A variable in brackets sets the default of its option.\n"
       "rp-launch doctor [options] checks this machine and reports what is wrong with it: rp-launch doctor --help\n"
-      "rp-launch ps and rp-launch top show what your runs on this machine do: rp-launch ps --help\n");
+      "rp-launch ps and rp-launch top show what your runs on this machine do: rp-launch ps --help\n"
+      "rp-launch ctl add-worker starts a worker again that a run goes on without: rp-launch ctl --help\n");
 }
 
 }  // namespace rp

@@ -64,6 +64,9 @@ void make_log_directory(const std::filesystem::path& directory) {
 
 RunContext RunContext::create(LaunchPlan plan, const sigset_t& handled) {
   fill_standard_descriptors();
+  // Before the board exists, by which others find this process.
+  sigset_t signal_mask{};
+  sigprocmask(SIG_BLOCK, &handled, &signal_mask);
   signal(SIGXFSZ, SIG_IGN);  // memory is in files: one beyond `ulimit -f` then fails with an error code
   make_log_directory(plan.log_dir);
   const rlimit open_files = raise_open_files();
@@ -86,7 +89,7 @@ RunContext RunContext::create(LaunchPlan plan, const sigset_t& handled) {
   // A signal from the terminal (Ctrl-C) reaches the whole foreground group, so the coordinator must
   // be in that group: see forward().
   run.terminal = Terminal::open();
-  sigprocmask(SIG_BLOCK, &handled, &run.signal_mask);
+  run.signal_mask = signal_mask;
   return run;
 }
 

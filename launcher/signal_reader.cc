@@ -5,6 +5,7 @@
 #include <cerrno>
 
 #include "common/text.h"
+#include "launcher/process/control_signal.h"
 #include "roundpipe/error.h"
 
 namespace rp {
@@ -12,7 +13,7 @@ namespace rp {
 sigset_t SignalReader::handled() {
   sigset_t set;
   sigemptyset(&set);
-  for (const int number : {SIGINT, SIGTERM, SIGUSR1, SIGCHLD, SIGCONT}) sigaddset(&set, number);
+  for (const int number : {SIGINT, SIGTERM, SIGUSR1, SIGCHLD, SIGCONT, add_worker_signal()}) sigaddset(&set, number);
   for (const int number : {SIGHUP, SIGTSTP}) {
     struct sigaction present {};
     sigaction(number, nullptr, &present);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "common/text.h"
+#include "launcher/process/control_signal.h"
 #include "roundpipe/error.h"
 
 namespace rp {
@@ -170,6 +171,8 @@ void Supervisor::read_signals() {
     } else if (signal->ssi_signo == SIGCHLD) {
       hangs_.check_soon();  // a process may have been stopped
       pause_with_tool();
+    } else if (static_cast<int>(signal->ssi_signo) == add_worker_signal()) {
+      add_worker(signal->ssi_int);
     } else {
       forward(*signal);
     }

@@ -77,6 +77,8 @@ class Supervisor {
   void report_death(Member& worker, MessageKind kind);
   // Starts the replacements of lost workers that are due.
   void start_replacements();
+  // Has a worker that the run goes on without started again, as the user has asked.
+  void add_worker(int worker);
   // Looks for a process that hangs, and ends it: the rest follows from its death. Without the coordinator the run ends.
   void check_hangs();
   [[nodiscard]] Failure failure_of(Member& member) const;

@@ -160,6 +160,15 @@ void Supervisor::start_replacements() {
   }
 }
 
+void Supervisor::add_worker(int worker) {
+  const bool is_worker = worker >= 0 && worker + 1 < static_cast<int>(run_.plan.processes.size());
+  const bool may_start = is_worker && phase_.is(RunPhase::kRunning) && !finished_ && end_.stop_signals.empty() &&
+                         members_.size() == run_.plan.processes.size() && !members_[worker + 1]->alive();
+  if (may_start) lost_.bring_back(worker);
+  run_.err.add(cat("rp-launch: worker ", worker,
+                   may_start ? " is started again, as rp-launch ctl has asked\n" : " cannot be started now\n"));
+}
+
 void Supervisor::check_hangs() {
   for (const auto& member : members_) member->end_if_overdue();
   std::string notes;

@@ -35,10 +35,10 @@ enum class WorkerState : std::uint8_t {
   kStarting,  // has not acknowledged the epoch
   kServing,   // takes commands
   kGone,      // rp-launch has reported its end
-  kLeft,      // the run goes on without it
+  kLeft,      // the run goes on without it, unless the user has it started again
 };
 
-inline constexpr LifecycleTable<WorkerState, 4, 5> kWorkerLifecycle = {
+inline constexpr LifecycleTable<WorkerState, 4, 6> kWorkerLifecycle = {
     "worker",
     {"starting", "serving", "gone", "left"},
     {{
@@ -47,6 +47,7 @@ inline constexpr LifecycleTable<WorkerState, 4, 5> kWorkerLifecycle = {
         {WorkerState::kServing, WorkerState::kGone, "it ended unexpectedly"},
         {WorkerState::kGone, WorkerState::kStarting, "its tasks are taken back, so another may take its place"},
         {WorkerState::kGone, WorkerState::kLeft, "its tasks are taken back, and no other takes its place"},
+        {WorkerState::kLeft, WorkerState::kGone, "it was started again, and ended"},
     }}};
 
 }  // namespace rp

@@ -86,7 +86,7 @@ std::string text_of_runs(const RunsReport& report, TextOf&& text_of) {
   if (report.now.empty()) return "no run of this user\n";
   std::string text;
   for (const RunView& run : report.now) {
-    text += (text.empty() ? "" : "\n") + heading(report, run);
+    text += cat(text.empty() ? "" : "\n", heading(report, run));
     text += run.problem.empty() ? text_of(run) : cat("  ", printable(run.problem), "\n");
   }
   return text;

@@ -31,6 +31,7 @@ inline void expect_documented(const std::string& page, const std::vector<std::st
       others.push_back(line);
     }
   }
+  ASSERT_FALSE(documented.empty()) << "docs/" << page << " has no table; write its heading and one row, \"| `-\"";
   if (std::getenv("RP_WRITE_DOCS") != nullptr) {
     others.insert(others.begin() + static_cast<std::ptrdiff_t>(first), rows.begin(), rows.end());
     std::ofstream written(path);

@@ -10,6 +10,7 @@
 
 #include "common/system/fd.h"
 #include "hoststore/records/fault_board.h"
+#include "launcher/view/ctl.h"
 #include "launcher/view/ps.h"
 #include "launcher/view/run_report.h"
 #include "launcher/view/runs.h"
@@ -180,6 +181,19 @@ TEST(ViewOptions, AreChecked) {
                                                                          {true, {"--count", "0"}},
                                                                          {true, {"--count", "-1"}}};
   for (const auto& [repeats, words] : wrongs) EXPECT_THROW((void)parse_view_options(repeats, words), Error) << words[0];
+}
+
+TEST(ControlOptions, AskForAWorkerOfARun) {
+  EXPECT_EQ(parse_control_options({"add-worker"}).worker, std::nullopt);
+  const ControlOptions options = parse_control_options({"add-worker", "3", "--run", "4711"});
+  EXPECT_EQ(options.worker, 3);
+  EXPECT_EQ(options.run, 4711);
+  using Words = std::vector<std::string>;
+  for (const Words& wrong :
+       {Words{}, Words{"3"}, Words{"add-worker", "x"}, Words{"add-worker", "-1"}, Words{"add-worker", "3", "4"},
+        Words{"add-worker", "--run", "0"}, Words{"add-worker", "--all"}}) {
+    EXPECT_THROW((void)parse_control_options(wrong), Error);
+  }
 }
 
 TEST(ViewOptions, TheManualHasTheirTable) { expect_documented("ps.md", option_rows(view_option_specs(true))); }

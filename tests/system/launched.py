@@ -101,14 +101,21 @@ class LaunchedTest(unittest.TestCase):
         return process.stderr
 
 
+def children(pid: int) -> list[int]:
+    """Returns the processes that a process has started; none if it has ended."""
+    try:
+        return [int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()]
+    except OSError:
+        return []
+
+
 def child_with_role(process: subprocess.Popen, role: str) -> int:
     """Returns the pid of a child with this role; waits until there is one."""
     for _ in range(1000):
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        for pid in children:
+        for pid in children(process.pid):
             try:
-                if f"RP_ROLE={role}".encode() in (Path("/proc") / pid / "environ").read_bytes().split(b"\0"):
-                    return int(pid)
+                if f"RP_ROLE={role}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                    return pid
             except OSError:
                 pass  # it has ended
         time.sleep(0.01)
@@ -127,18 +134,14 @@ def coordinator_of(process: subprocess.Popen) -> int:
 def serving_workers(process: subprocess.Popen) -> dict[int, int]:
     """Returns the pids of the workers of an rp-launch that serve, by number."""
     found = {}
-    try:
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    except OSError:
-        return found
-    for pid in children:
+    for pid in children(process.pid):
         try:
             name = Path(f"/proc/{pid}/comm").read_text().strip()
             threads = {(task / "comm").read_text().strip() for task in Path(f"/proc/{pid}/task").iterdir()}
         except OSError:
             continue  # it has ended
         if ":worker" in name and "rp-compute" in threads:
-            found[int(name.split(":worker")[1])] = int(pid)
+            found[int(name.split(":worker")[1])] = pid
     return found
 
 

@@ -8,7 +8,7 @@ import time
 import unittest
 from pathlib import Path
 
-from launched import LaunchedTest, settings
+from launched import LaunchedTest, children, settings
 
 STEPS = 3000
 
@@ -16,7 +16,7 @@ STEPS = 3000
 def usage_of_children(pid: int) -> tuple[int, int]:
     """Returns the resident bytes and the number of descriptors of a process and its children."""
     resident = descriptors = 0
-    for process in [pid, *map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]:
+    for process in [pid, *children(pid)]:
         resident += int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
         descriptors += len(list(Path(f"/proc/{process}/fd").iterdir()))
     return resident, descriptors

@@ -10,7 +10,7 @@ import unittest
 from pathlib import Path
 
 import launched
-from launched import LaunchedTest, make_model, settings
+from launched import LaunchedTest, children, make_model, settings
 
 TOOLS = Path(__file__).resolve().parents[2] / "tools"
 sys.path.insert(0, str(TOOLS))
@@ -22,10 +22,6 @@ MOST = 1000  # maximum per step, in any process
 WIDE = dict(hidden_size=128, intermediate_size=256, num_hidden_layers=4, vocab_size=150000)
 # Stages are cut again after round 10, and every worker must have run each of the new ones.
 SETTLED = 16
-
-
-def children(process: int) -> list[int]:
-    return [int(child) for task in Path(f"/proc/{process}/task").iterdir() for child in (task / "children").read_text().split()]
 
 
 def minor_faults(process: int) -> int:

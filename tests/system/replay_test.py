@@ -11,7 +11,7 @@ import subprocess
 import time
 import unittest
 
-from launched import ABORT, LaunchedTest, bits, hang, may_hang, metrics, serving_workers, settings
+from launched import ABORT, PROGRAMS, LaunchedTest, bits, hang, may_hang, metrics, serving_workers, settings
 
 KILLS = int(os.environ.get("RP_KILLS", "3"))
 SEED = int(os.environ.get("RP_SEED", "20"))
@@ -83,6 +83,42 @@ class ReplayTest(LaunchedTest):
         text = self.check(["--workers", "4", "--on-worker-failure", "shrink"], harms=[kill] * 3)
         for left in (3, 2, 1):
             self.assertIn(f"the run goes on with {left} workers", text)
+
+    def test_workers_that_come_back(self):
+        changes = {"max_steps": 400, "save_every": "never"}
+        self.run_train(settings(self.directory / "alone", **changes), ("--workers", "1"))
+        process = subprocess.Popen(self.command(settings(self.output, **changes), ["--workers", "4", "--on-worker-failure", "shrink"]),
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.kill)
+        ctl = [str(PROGRAMS / "rp-launch"), "ctl", "add-worker", "--run", str(process.pid)]
+        for num_left in (3, 2, 1):
+            self.wait_for_workers(process, num_left + 1)
+            os.kill(serving_workers(process)[num_left], signal.SIGKILL)
+            self.wait_for_workers(process, num_left)
+        refused = subprocess.run([*ctl, "0"], capture_output=True, text=True, timeout=60)
+        self.assertEqual((refused.returncode, refused.stderr), (2, "rp-launch: worker 0 runs already\n"))
+        for worker in (3, 1, 2):
+            words = [str(worker)] if worker == 3 else []  # otherwise the first that has left
+            added = subprocess.run([*ctl, *words], capture_output=True, text=True, timeout=60)
+            self.assertRegex(added.stdout, rf"^worker {worker} starts \(pid \d+\)\n$", added.stderr)
+        self.wait_for_workers(process, 4)
+        refused = subprocess.run(ctl, capture_output=True, text=True, timeout=60)
+        self.assertEqual((refused.returncode, refused.stderr), (2, "rp-launch: all 4 workers are there\n"))
+        # One that has come back may be lost again.
+        os.kill(serving_workers(process)[3], signal.SIGKILL)
+        _, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 0, err)
+        self.assertEqual(len(re.findall("rp-launch: worker [123] is started again, as rp-launch ctl has asked", err)), 3, err)
+        self.assertEqual(len(re.findall("was killed by SIGKILL", err)), 4, err)
+        self.assertEqual(bits(self.output), bits(self.directory / "alone"))
+
+    def wait_for_workers(self, process: subprocess.Popen, number: int):
+        """Waits until this many workers serve."""
+        end = time.monotonic() + 30
+        while len(serving_workers(process)) != number:
+            self.assertLess(time.monotonic(), end, f"{serving_workers(process)} and not {number} workers")
+            self.assertIsNone(process.poll())
+            time.sleep(0.02)
 
     def test_stopped_workers(self):
         text = self.check(["--workers", "3", "--wait-timeout", "1"], harms=[stop, stop])

@@ -20,7 +20,7 @@ import time
 import unittest
 from pathlib import Path
 
-from launched import ABORT, DEADLINE_S, SAMPLE, LaunchedTest, coordinator_of, make_model, metrics, settings, worker_of
+from launched import ABORT, DEADLINE_S, SAMPLE, LaunchedTest, children, coordinator_of, make_model, metrics, settings, worker_of
 
 
 class SignalTest(LaunchedTest):
@@ -100,8 +100,7 @@ class SignalTest(LaunchedTest):
 
     def test_processes_have_names_by_their_roles(self):
         process = self.start()
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        names = {Path(f"/proc/{pid}/comm").read_text().strip() for pid in children}
+        names = {Path(f"/proc/{pid}/comm").read_text().strip() for pid in children(process.pid)}
         self.assertEqual(names, {"train:coord", "train:worker0", "train:worker1"})
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=DEADLINE_S)
