@@ -63,7 +63,9 @@ std::size_t chosen_place(const RunView& run, std::optional<int> worker) {
 
 const std::vector<OptionSpec>& control_option_specs() {
   static const std::vector<OptionSpec> specs = {
-      {.name = "run", .argument = "PID", .help = "The process of rp-launch, if you have several runs: see rp-launch ps"},
+      {.name = "run",
+       .argument = "PID",
+       .help = "The process of rp-launch, if you have several runs: see rp-launch ps"},
       {.letter = "h", .name = "help", .help = "Print this text"},
   };
   return specs;
@@ -80,8 +82,7 @@ ControlOptions parse_control_options(const std::vector<std::string>& arguments) 
     if (options.help) return options;
     if (rest.empty() || rest[0] != "add-worker" || rest.size() > 2) throw Error(ExitCode::kUsage, kUsageText);
     if (rest.size() == 2) options.worker = parse_count("add-worker", rest[1], 0, 1'000'000);
-    if (parsed.count("run") > 0)
-      options.run = parse_count("--run", parsed["run"].as<std::string>(), 1, 1'000'000'000);
+    if (parsed.count("run") > 0) options.run = parse_count("--run", parsed["run"].as<std::string>(), 1, 1'000'000'000);
   } catch (const cxxopts::exceptions::exception& error) {
     throw Error(ExitCode::kUsage, cat(error.what(), "; rp-launch ctl --help lists the options"));
   }
@@ -96,7 +97,8 @@ int run_control(const ControlOptions& options) {
   const auto num_starts = run.processes[place].num_lost;
   const sigval value{.sival_int = worker};
   if (sigqueue(run.launcher, add_worker_signal(), value) != 0)
-    throw Error(ExitCode::kNoResource, cat("rp-launch (pid ", run.launcher, ") cannot be reached: ", errno_text(errno)));
+    throw Error(ExitCode::kNoResource,
+                cat("rp-launch (pid ", run.launcher, ") cannot be reached: ", errno_text(errno)));
   const Deadline deadline = Deadline::after_seconds(kStartSeconds);
   while (!deadline.passed()) {
     for (const RunView& now : find_runs(geteuid())) {
