@@ -35,6 +35,8 @@ class Member {
   [[nodiscard]] pid_t pid() const;
   // The child is a tool that runs the process: --debug-worker.
   [[nodiscard]] bool is_under_tool() const { return !planned_.tool.empty(); }
+  // The tool still runs; a debugger may have left its process, which goes on.
+  [[nodiscard]] bool has_tool() const { return is_under_tool() && !process_.status(); }
   // A descriptor that is readable once the process may have ended.
   [[nodiscard]] int end_fd() const;
   [[nodiscard]] Channel& channel() { return channel_; }

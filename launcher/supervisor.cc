@@ -277,7 +277,7 @@ void Supervisor::send_attaches() {
 
 Member* Supervisor::tool_member() const {
   const auto found = std::find_if(members_.begin(), members_.end(),
-                                  [](const auto& member) { return member->alive() && member->is_under_tool(); });
+                                  [](const auto& member) { return member->alive() && member->has_tool(); });
   return found == members_.end() ? nullptr : found->get();
 }
 

@@ -52,7 +52,7 @@ class Supervisor {
   // Stops all processes of the run, this one last, and continues them when this one is continued.
   // Used for Ctrl-Z and for a TSTP from any sender.
   void pause();
-  // The process that runs under a tool, if there is one.
+  // The process whose tool still runs, if there is one.
   [[nodiscard]] Member* tool_member() const;
   // Pauses the run if a key of the terminal has stopped the tool.
   void pause_with_tool();

@@ -16,7 +16,9 @@ namespace rp {
 void Supervisor::handle_deaths() {
   std::vector<Member*> dead;
   for (const auto& member : members_) {
-    if (!member->try_reap()) continue;
+    const bool is_dead = member->try_reap();
+    if (member->is_under_tool() && !member->has_tool()) run_.terminal.take_back();
+    if (!is_dead) continue;
     member->set_out_of_memory(oom_.explain_death(*member->process().status()));
     read_messages(*member);
     member->read_output();
@@ -37,7 +39,6 @@ void Supervisor::handle_deaths() {
   });
   for (Member* member : dead) {
     member->process().kill_group();
-    if (member->is_under_tool()) run_.terminal.take_back();
     member->is_worker() ? on_worker_death(*member) : on_coordinator_death(*member);
   }
 }

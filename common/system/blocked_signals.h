@@ -1,5 +1,5 @@
 // common/system/blocked_signals.h
-// Keeps signals away from threads that are created meanwhile.
+// Keeps signals away from this thread, and from threads that it creates meanwhile.
 #pragma once
 
 #include <csignal>

@@ -1,34 +1,14 @@
 #include "launcher/machine/terminal.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <unistd.h>
+
+#include "common/system/blocked_signals.h"
 
 namespace rp {
 
-namespace {
-
-// A process in the background that changes its terminal gets SIGTTOU, which stops it, unless it blocks the signal.
-class BlockedTtou {
- public:
-  BlockedTtou() {
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGTTOU);
-    sigprocmask(SIG_BLOCK, &set, &before_);
-  }
-  BlockedTtou(const BlockedTtou&) = delete;
-  BlockedTtou& operator=(const BlockedTtou&) = delete;
-  ~BlockedTtou() { sigprocmask(SIG_SETMASK, &before_, nullptr); }
-
- private:
-  sigset_t before_{};
-};
-
-}  // namespace
-
 void set_foreground(int terminal, pid_t group) {
-  const BlockedTtou blocked;
+  const BlockedSignals blocked;  // SIGTTOU would stop a process in the background
   tcsetpgrp(terminal, group);
 }
 
@@ -50,7 +30,7 @@ void Terminal::lend_to(pid_t group) { set_foreground(lend(), group); }
 
 void Terminal::take_back() {
   if (!settings_) return;
-  const BlockedTtou blocked;
+  const BlockedSignals blocked;  // as in set_foreground()
   tcsetpgrp(fd_.get(), getpgrp());
   tcsetattr(fd_.get(), TCSADRAIN, &*settings_);
   settings_.reset();

@@ -94,7 +94,7 @@ int run_control(const ControlOptions& options) {
   const RunView run = chosen_run(find_runs(geteuid()), options.run);
   const std::size_t place = chosen_place(run, options.worker);
   const int worker = static_cast<int>(place) - 1;
-  const auto num_starts = run.processes[place].num_lost;
+  const std::uint32_t num_lost = run.processes[place].num_lost;
   const sigval value{.sival_int = worker};
   if (sigqueue(run.launcher, add_worker_signal(), value) != 0)
     throw Error(ExitCode::kNoResource,
@@ -104,7 +104,7 @@ int run_control(const ControlOptions& options) {
     for (const RunView& now : find_runs(geteuid())) {
       if (now.launcher != run.launcher || now.processes.size() <= place) continue;
       const ProcessView& process = now.processes[place];
-      if (process.num_lost > num_starts && process.snapshot.pid != 0)
+      if (process.num_lost > num_lost && process.snapshot.pid != 0)
         return print_output(cat("worker ", worker, " starts (pid ", process.snapshot.pid, ")\n"));
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(20));

@@ -180,7 +180,7 @@ void compare_parameters(const std::vector<NamedParameter>& parameters, const Cat
 }
 
 std::uint64_t build_id() {
-  // Valgrind, which is the kernel's idea of this process's program, knows of the call open().
+  // Under valgrind, stat() of this path finds valgrind itself, but open() finds the program.
   const UniqueFd program(open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
   struct stat info {};
   if (!program || fstat(program.get(), &info) != 0) return 0;
