@@ -43,6 +43,7 @@ rp_room(cuda USES common common/system hoststore/memory hoststore device)
 rp_room(model_files/config USES common common/checked_files kernels)
 rp_room(model_files USES common common/checked_files scheduler model_files/config)
 rp_room(model_files/weights USES common common/files common/checked_files model_files/config model_files)
+rp_room(hoststore/task_file USES common common/checked_files hoststore model_files/weights)
 rp_room(planner/prediction USES common common/checked_files scheduler scheduler/simulation model_files/config model_files)
 rp_room(planner/timeline USES common common/files scheduler scheduler/simulation)
 rp_room(planner USES common common/command_line common/files scheduler scheduler/bound scheduler/simulation model_files planner/prediction planner/timeline)
@@ -61,7 +62,7 @@ rp_room(launcher/machine USES common common/system common/files hoststore launch
 rp_room(launcher/doctor USES common common/command_line common/system common/files model_files launcher/process launcher/machine)
 rp_room(launcher/view USES common common/command_line common/system hoststore/records launcher/process)
 rp_room(launcher/probe USES common common/system cuda launcher/machine launcher/doctor)
-rp_room(launcher USES common common/command_line common/system common/files hoststore hoststore/records launcher/process launcher/trace launcher/machine
+rp_room(launcher USES common common/command_line common/system common/files hoststore hoststore/records hoststore/task_file launcher/process launcher/trace launcher/machine
         launcher/doctor launcher/view)
 rp_room(models/layers LIBTORCH USES common kernels kernels/cpu model_files/config model_files)
 rp_room(models LIBTORCH USES common common/checked_files kernels model_files/config model_files model_files/weights models/layers)
@@ -69,8 +70,8 @@ rp_room(pipeline/description LIBTORCH USES common common/system hoststore models
 rp_room(pipeline/torch_worker LIBTORCH USES common common/system hoststore optimizer device worker/executor worker models/layers models
         pipeline/description)
 rp_room(pipeline LIBTORCH USES common common/system common/files common/checked_files hoststore/memory hoststore hoststore/records scheduler
-        scheduler/simulation optimizer device model_files model_files/weights planner/prediction worker/executor worker coordinator/updates
-        coordinator/run_plans coordinator launcher/process launcher/trace models/layers models pipeline/description pipeline/torch_worker)
+        scheduler/simulation optimizer device model_files model_files/weights hoststore/task_file planner/prediction worker/executor worker
+        coordinator/rounds coordinator/updates coordinator/run_plans coordinator launcher/process launcher/trace models/layers models pipeline/description pipeline/torch_worker)
 rp_room(plugin LIBTORCH USES common common/system kernels kernels/cuda cuda models/layers models pipeline/description pipeline/torch_worker)
 rp_room(train/settings USES common common/command_line common/files)
 rp_room(train/data USES common common/files common/checked_files)

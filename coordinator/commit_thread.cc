@@ -13,12 +13,14 @@
 namespace rp {
 
 CommitThread::CommitThread(Store& store, CoordinatorState& state, CoordinatorTrace& trace, WaitRecord waits,
-                           std::function<void()> on_hang, std::function<void(std::exception_ptr)> fail)
+                           std::function<void()> on_hang, OnSetAside on_set_aside,
+                           std::function<void(std::exception_ptr)> fail)
     : store_(store),
       state_(state),
       trace_(trace),
       waits_(waits),
       on_hang_(std::move(on_hang)),
+      on_set_aside_(std::move(on_set_aside)),
       fail_(std::move(fail)),
       completions_(store, on_hang_) {
   thread_ = std::thread([this] { run(); });
@@ -28,7 +30,12 @@ void CommitThread::run() {
   pthread_setname_np(pthread_self(), "rp-commit");
   try {
     for (Work work = wait_for_work(); work != Work::kEnd; work = wait_for_work()) {
-      work == Work::kCommit ? commit_next() : begin_epoch();
+      switch (work) {
+        case Work::kCommit: commit_next(); break;
+        case Work::kBeginEpoch: begin_epoch(); break;
+        case Work::kReportSetAside: report_set_aside(); break;
+        case Work::kEnd: break;
+      }
     }
   } catch (...) {
     fail_(std::current_exception());
@@ -42,6 +49,7 @@ CommitThread::Work CommitThread::wait_for_work() {
     if (!flow.is_changing_epoch()) flow.admit_ready_workers();
     if (flow.is_changing_epoch()) return Work::kBeginEpoch;
     completions_.resume();
+    if (flow.set_aside_task()) return Work::kReportSetAside;
     if (flow.slots().num_committed() < flow.slots().num_dispatched()) {
       waits_.publish_none();
       return Work::kCommit;
@@ -76,6 +84,29 @@ void CommitThread::commit_next() {
     state_.wake();
   }
   if (failure) fail_(failure);  // threads that wait for an update must fail, too
+}
+
+void CommitThread::report_set_aside() {
+  constexpr std::int64_t kSliceNs = 100 * kNsPerMs;
+  std::optional<Command> command;
+  {
+    MutexLock lock(state_.mutex);
+    command = state_.flow.set_aside_task();
+  }
+  if (!command) return;
+  const std::atomic<bool> never{false};
+  const Catalogue& catalogue = store_.catalogue();
+  for (int layer = command->first_layer; layer < command->end_layer; ++layer) {
+    for (const UseId use : catalogue.uses_of(command->catalogue_layer(layer))) {
+      const GroupId group = catalogue.uses()[use].group;
+      const Version version = catalogue.weight_groups()[group].version_in(command->version);
+      while (store_.published(group).wait_at_least(version, {&never, kSliceNs}) != WaitResult::kReached) {
+        MutexLock lock(state_.mutex);
+        if (state_.has_failed()) return;
+      }
+    }
+  }
+  on_set_aside_(*command);
 }
 
 void CommitThread::begin_epoch() {

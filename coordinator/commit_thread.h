@@ -19,13 +19,16 @@
 
 namespace rp {
 
+// Takes a task that was set aside because it ends its workers. Its weights and inputs are final. Must throw.
+using OnSetAside = std::function<void(const Command&)>;
+
 class CommitThread {
  public:
   // Starts the thread. It ends when interrupt() is called after the run has failed. If
   // the thread itself finds a failure, it calls `fail`, without holding the mutex. `waits`: the
-  // thread's own record. `on_hang`: see Completions.
+  // thread's own record. `on_hang`: see Completions; `on_set_aside`: see CoordinatorOptions.
   CommitThread(Store& store, CoordinatorState& state, CoordinatorTrace& trace, WaitRecord waits,
-               std::function<void()> on_hang, std::function<void(std::exception_ptr)> fail);
+               std::function<void()> on_hang, OnSetAside on_set_aside, std::function<void(std::exception_ptr)> fail);
 
   // Makes the thread look at the shared state again: the run has failed, or the epoch has ended. For any thread.
   void interrupt() { completions_.interrupt(); }
@@ -35,19 +38,22 @@ class CommitThread {
 
  private:
   void run();
-  enum class Work { kCommit, kBeginEpoch, kEnd };
+  enum class Work { kCommit, kBeginEpoch, kReportSetAside, kEnd };
   // Sleeps until there is something to do.
   [[nodiscard]] Work wait_for_work();
   // Commits the next slot. Does nothing if it is interrupted before the slot is complete.
   void commit_next();
   // Waits until all workers have stopped, and begins the epoch that is wanted.
   void begin_epoch();
+  // Passes on the task that was set aside. Does nothing if the run fails before its weights are final.
+  void report_set_aside();
 
   Store& store_;
   CoordinatorState& state_;
   CoordinatorTrace& trace_;
   WaitRecord waits_;
   const std::function<void()> on_hang_;
+  const OnSetAside on_set_aside_;
   const std::function<void(std::exception_ptr)> fail_;
   Completions completions_;
   std::thread thread_;

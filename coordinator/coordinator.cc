@@ -32,7 +32,7 @@ Coordinator::Coordinator(Store& store, CoordinatorOptions options)
       waits_(traced_waits(CoordinatorThread::kUser)),
       pipelines_(make_pipelines()),
       state_(store, inputs_, pipelines_, options_.board, options_.on_commit),
-      commit_(store, state_, trace_, traced_waits(CoordinatorThread::kCommit), options_.on_hang,
+      commit_(store, state_, trace_, traced_waits(CoordinatorThread::kCommit), options_.on_hang, options_.on_set_aside,
               [this](const std::exception_ptr& error) { fail(error); }) {}
 
 std::vector<std::unique_ptr<PipelineState>> Coordinator::make_pipelines() {
@@ -154,6 +154,12 @@ void Coordinator::lose_worker(int worker) {
     state_.wake();
   }
   commit_.interrupt();
+}
+
+void Coordinator::set_aside(SlotNumber slot) {
+  MutexLock lock(state_.mutex);
+  state_.flow.set_aside(slot);
+  state_.wake();
 }
 
 WaitRecord Coordinator::traced_waits(CoordinatorThread thread) {

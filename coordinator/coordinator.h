@@ -45,6 +45,7 @@ struct CoordinatorOptions {
   // Called by the commit thread for each task, in slot order, with the coordinator's mutex held.
   // Must be short, and must not call back.
   OnCommit on_commit{};
+  OnSetAside on_set_aside{};         // called by the commit thread; needed only if set_aside() may be called
   GroupUpdaterMaker make_updater{};  // empty: steps update the weights in host memory
 };
 
@@ -139,6 +140,11 @@ class Coordinator {
   // left, or by one that takes its place. Such a worker joins as soon as it is ready. REQUIRES: nothing of the dead
   // worker writes to the store any more. For any thread.
   void lose_worker(int worker);
+
+  // Computes neither this slot nor a later one from now on, because its task ends its workers; finishes everything
+  // before it, and passes it to CoordinatorOptions::on_set_aside. Called before the loss of the last of these workers
+  // is noted. For any thread.
+  void set_aside(SlotNumber slot);
 
   // Returns the numbers of rounds, steps and versions that are accepted so far.
   [[nodiscard]] const PipelineState& pipeline_state(int pipeline) const { return *pipelines_[pipeline]; }

@@ -113,6 +113,12 @@ void RoundFlow::lose_worker(int worker) {
   if (epochs_.is_changing()) end_epoch();
 }
 
+std::optional<Command> RoundFlow::set_aside_task() const {
+  if (!dispatcher_.is_held()) return std::nullopt;
+  const Dispatcher::Next next = dispatcher_.next();
+  return command_of(*next.round, *next.slot);
+}
+
 void RoundFlow::admit_ready_workers() {
   if (static_cast<int>(dispatcher_.members().size()) == store_.num_workers()) return;
   epochs_.admit_ready();
@@ -148,7 +154,8 @@ std::exception_ptr RoundFlow::commit(const Completion& completion) {
   Round& round = *next.round;
   const Slot& slot = *next.slot;
   RP_ASSERT(completion.slot == SlotInEpoch(dispatcher_.epoch(), slot.number));
-  if (completion.outcome == TaskOutcome::kFailed) return std::make_exception_ptr(task_failure(store_, round, slot));
+  if (completion.outcome == TaskOutcome::kFailed)
+    return std::make_exception_ptr(task_failure(store_, command_of(round, slot), slot.worker));
   check_weights_seen(store_, round, slot);
   plans_.note_memory(completion.memory);
   device_memory_[slot.worker] = completion.memory;

@@ -76,6 +76,11 @@ class RoundFlow {
 
   // Notes that a worker has died. REQUIRES: nothing of it writes to the store any more.
   void lose_worker(int worker);
+  // Computes neither this slot nor a later one from now on, because its task ends its workers. Called before the death
+  // of the last of them is noted.
+  void set_aside(SlotNumber slot) { dispatcher_.hold_from(slot); }
+  // Returns the command of the task that was set aside, once everything before it is committed.
+  [[nodiscard]] std::optional<Command> set_aside_task() const;
   // Ends the epoch if a worker is ready that does not take part. REQUIRES: !is_changing_epoch().
   void admit_ready_workers();
   // While the epoch changes, tasks are accepted but not dispatched, and nothing is committed.

@@ -31,6 +31,7 @@ int exit_code_of_status(int status) { return WIFSIGNALED(status) ? 128 + WTERMSI
 
 int exit_code_of_run(const RunEnd& end) {
   if (end.hung) return static_cast<int>(ExitCode::kHang);
+  if (end.set_aside) return static_cast<int>(ExitCode::kTaskSetAside);
   if (end.failed_worker_status) {
     const int code = exit_code_of_status(*end.failed_worker_status);
     return code == 0 ? static_cast<int>(ExitCode::kUserError) : code;

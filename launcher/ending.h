@@ -14,6 +14,7 @@ struct RunEnd {
   std::optional<int> failed_worker_status = std::nullopt;  // of the first worker that ended unexpectedly, if any
   bool hung = false;                                       // rp-launch ended the run because a process hung
   bool cut_short = false;                                  // rp-launch killed the run after repeated INT
+  bool set_aside = false;                                  // a task ended several workers and was not computed again
   bool preempted = false;                                  // the program reported that its state is saved
   std::set<int> stop_signals = {};                         // the stop signals that rp-launch received
 };

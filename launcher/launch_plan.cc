@@ -145,6 +145,7 @@ LaunchPlan make_launch_plan(const LaunchOptions& options, const LocalMachine& ma
   const Variables shared = shared_variables(options, num_workers);
   PlannedProcess coordinator{.name = "coordinator", .board_index = 0, .variables = shared, .cpus = {}, .gpu = {}};
   coordinator.variables.emplace_back(kRoleVariable, "coordinator");
+  if (!options.task_file.empty()) coordinator.variables.emplace_back(kTaskFileVariable, options.task_file.string());
   // The coordinator holds no CUDA context, and code that the program calls in it must not make one.
   if (!gpus.empty()) {
     coordinator.variables.emplace_back(kVisibleDevicesVariable, "");

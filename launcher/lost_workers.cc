@@ -14,11 +14,16 @@ int LostWorkers::num_left(int num_alive) const {
 }
 
 std::string LostWorkers::lose(int worker, Replacements::Decision decision, Failure failure, int num_alive) {
-  const bool is_replaced = decision == Replacements::Decision::kReplace;
-  std::string note = cat(
-      failure_text(failure), "rp-launch: ",
-      is_replaced ? "another process takes its place" : cat("the run goes on with ", num_left(num_alive), " workers"),
-      "; what is not final is computed again, with the same result\n");
+  const bool is_replaced = decision != Replacements::Decision::kShrink;
+  std::string note = cat(failure_text(failure), "rp-launch: ");
+  if (decision == Replacements::Decision::kSetAside) {
+    note += cat("this task has ended ", Replacements::kMaxDeathsPerTask,
+                " workers and is not computed again; the run ends when everything before it is final\n");
+  } else {
+    note += cat(
+        is_replaced ? "another process takes its place" : cat("the run goes on with ", num_left(num_alive), " workers"),
+        "; what is not final is computed again, with the same result\n");
+  }
   losses_.insert_or_assign(worker, Loss{.is_replaced = is_replaced, .failure = std::move(failure)});
   return note;
 }

@@ -11,6 +11,7 @@
 #include "launcher/doctor/doctor.h"
 #include "launcher/launch_plan.h"
 #include "launcher/options.h"
+#include "launcher/replay_options.h"
 #include "launcher/supervisor.h"
 #include "launcher/view/ctl.h"
 #include "launcher/view/ps.h"
@@ -31,8 +32,11 @@ int launch(const std::vector<std::string>& arguments) {
     if (command == "ctl") return rp::run_control(rp::parse_control_options(rest));
     if (command == "ps" || command == "top") return rp::run_view(rp::parse_view_options(command == "top", rest));
   }
-  const rp::LaunchOptions options = rp::parse_launch_options(arguments);
-  if (options.action == rp::LaunchOptions::Action::kHelp) return rp::print_output(rp::launch_help());
+  const bool is_replay = !arguments.empty() && arguments[0] == "replay";
+  const rp::LaunchOptions options = is_replay ? rp::parse_replay_options({arguments.begin() + 1, arguments.end()})
+                                              : rp::parse_launch_options(arguments);
+  if (options.action == rp::LaunchOptions::Action::kHelp)
+    return rp::print_output(is_replay ? rp::replay_help() : rp::launch_help());
   if (options.action == rp::LaunchOptions::Action::kVersion)
     return rp::print_output(rp::cat("rp-launch ", RP_VERSION, "\n"));
   rp::LaunchPlan plan =

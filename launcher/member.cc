@@ -21,6 +21,7 @@ namespace rp {
 namespace {
 
 constexpr int kWorkerOomScore = 500;
+constexpr std::array kRestartWords = {"possible", "now", "save"};  // kRestartVariable, by Member::Restart
 
 UniqueFd open_log(const std::filesystem::path& file) {
   // Appends, so that a job that is queued again keeps the log of its first run.
@@ -44,9 +45,9 @@ std::string file_stem(std::string name) {
 
 }  // namespace
 
-Member::Member(RunContext& run, const PlannedProcess& planned, bool takes_over)
+Member::Member(RunContext& run, const PlannedProcess& planned, Restart restart)
     : planned_(planned),
-      takes_over_(takes_over),
+      restart_(restart),
       channel_(UniqueFd()),
       entry_(run.board.entry(board_index())),
       process_(start(run)) {}
@@ -107,7 +108,7 @@ std::vector<std::string> Member::environment(const RunContext& run) const {
   added.emplace_back(kLivenessVariable, std::to_string(run.liveness_read.get()));
   added.emplace_back(kFaultBoardVariable, std::to_string(run.board.fd()));
   if (!is_worker() && run.plan.restarts_coordinator)
-    added.emplace_back(kRestartVariable, takes_over_ ? "now" : "possible");
+    added.emplace_back(kRestartVariable, kRestartWords[static_cast<std::size_t>(restart_)]);
   std::vector<std::string> list;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string text = *entry;

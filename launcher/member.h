@@ -22,9 +22,11 @@ namespace rp {
 // runs.
 class Member {
  public:
-  // `takes_over`: a coordinator that goes on in the place of a dead one. REQUIRES: as for ChildProcess::start(). Throws
-  // what ChildProcess::start() throws, and rp::Error kOutputFailed if a log file cannot be created.
-  Member(RunContext& run, const PlannedProcess& planned, bool takes_over = false);
+  // What a coordinator does if it takes the place of a dead one.
+  enum class Restart : std::uint8_t { kNo, kGoesOn, kOnlySaves };
+  // REQUIRES: as for ChildProcess::start(). Throws what ChildProcess::start() throws, and rp::Error kOutputFailed if a
+  // log file cannot be created.
+  Member(RunContext& run, const PlannedProcess& planned, Restart restart = Restart::kNo);
 
   [[nodiscard]] const std::string& name() const { return planned_.name; }
   [[nodiscard]] int board_index() const { return planned_.board_index; }
@@ -95,7 +97,7 @@ class Member {
   [[nodiscard]] bool outlives_tool() const;
 
   PlannedProcess planned_;
-  bool takes_over_;
+  Restart restart_;
   Channel channel_;
   std::optional<Channel> child_end_;   // the child's end; closed here once the child has started
   std::vector<UniqueFd> child_stdio_;  // for its stdout and stderr; closed here once it has started

@@ -292,6 +292,7 @@ std::string launch_help() {
       "A variable in brackets sets the default of its option.\n"
       "rp-launch doctor [options] checks this machine and reports what is wrong with it: rp-launch doctor --help\n"
       "rp-launch ps and rp-launch top show what your runs on this machine do: rp-launch ps --help\n"
+      "rp-launch replay FILE computes one task again that has ended the workers of a run: rp-launch replay --help\n"
       "rp-launch ctl add-worker starts a worker again that a run goes on without: rp-launch ctl --help\n");
 }
 

@@ -3,6 +3,7 @@
 // defaults, and the program to run.
 #pragma once
 
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -34,7 +35,8 @@ struct LaunchOptions {
   bool restarts_coordinator = true;
   int max_restarts = 3;
   std::optional<DebugTool> debug_tool;
-  std::vector<std::string> command;  // the program and its arguments, verbatim
+  std::vector<std::string> command;   // the program and its arguments, verbatim
+  std::filesystem::path task_file{};  // compute only the task of this file: rp-launch replay
 };
 
 // `arguments`: everything after the name rp-launch. The options end at the first word that is not

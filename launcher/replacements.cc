@@ -36,7 +36,7 @@ Replacements::Decision Replacements::decide(const Death& death, int num_left) {
   if (is_own_end) return Decision::kEndRun;
   const bool was_killed =
       WIFSIGNALED(death.status) && WTERMSIG(death.status) == SIGKILL && !death.out_of_memory && !death.hung;
-  if (death.slot >= 0 && !was_killed && ++deaths_[death.slot] >= kMaxDeathsPerTask) return Decision::kEndRun;
+  if (death.slot >= 0 && !was_killed && ++deaths_[death.slot] >= kMaxDeathsPerTask) return Decision::kSetAside;
   if (policy_ == WorkerFailurePolicy::kReplay && restarts_left_ > 0) {
     --restarts_left_;
     return Decision::kReplace;

@@ -38,7 +38,12 @@ class Replacements {
  public:
   Replacements(WorkerFailurePolicy policy, int max_restarts) : policy_(policy), restarts_left_(max_restarts) {}
 
-  enum class Decision : std::uint8_t { kReplace, kShrink, kEndRun };
+  enum class Decision : std::uint8_t {
+    kReplace,
+    kShrink,
+    kSetAside,  // the task that the worker ran is not computed again; another process takes the worker's place
+    kEndRun,
+  };
   struct Death {
     int worker = 0;
     int status = 0;          // in the format of waitpid()
@@ -48,8 +53,8 @@ class Replacements {
     bool hung = false;  // rp-launch has ended it because of its task
   };
   // `num_left`: the number of workers that live or will start. A worker that ended with a code of its own has reported
-  // what is wrong; another would fail in the same way. So would it if a task has ended kMaxDeathsPerTask workers; a
-  // SIGKILL is not the task's doing, unless the kernel sent it for lack of memory.
+  // what is wrong; another would fail in the same way. So would it if a task has ended kMaxDeathsPerTask workers: that
+  // task is set aside. A SIGKILL is not the task's doing, unless the kernel sent it for lack of memory.
   [[nodiscard]] Decision decide(const Death& death, int num_left);
 
   // Forgets the deaths so far: the tasks of a program that is started again are numbered from 0.

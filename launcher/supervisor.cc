@@ -165,6 +165,7 @@ void Supervisor::read_signals() {
   while (const std::optional<signalfd_siginfo> signal = signals_.next()) {
     if (signal->ssi_signo == SIGCONT) {
       has_been_stopped_ = true;  // or CONT was sent to a process that was not stopped
+      resume_tool();
     } else if (signal->ssi_signo == SIGTSTP) {
       // Like the kernel, do not stop on a key of the terminal if no shell could continue the run.
       if (signal->ssi_code != SI_KERNEL || !is_orphaned_group()) pause();
@@ -202,9 +203,11 @@ void Supervisor::forward(const signalfd_siginfo& signal) {
 }
 
 void Supervisor::pause() {
+  if (tool_member() != nullptr) run_.terminal.take_back();
   for (const auto& member : members_) member->process().send_signal_to_group(SIGSTOP);
   const std::int64_t since = now_ns();
   kill(getpid(), SIGSTOP);
+  resume_tool();
   for (const auto& member : members_) member->process().send_signal_to_group(SIGCONT);
   const std::int64_t stopped_ns = now_ns() - since;
   deadline_ = deadline_.later_by_ns(stopped_ns);
@@ -245,7 +248,8 @@ void Supervisor::on_message(Member& member, Message message) {
     case MessageKind::kStartWorkers: return start_workers(std::move(message));
     case MessageKind::kPreempted: end_.preempted = true; return;
     case MessageKind::kFinished: finished_ = true; return;
-    case MessageKind::kRestartable: is_restartable_ = true; return;
+    case MessageKind::kRestartable: is_restartable_ = !end_.set_aside; return;
+    case MessageKind::kTaskSetAside: end_.set_aside = true; return;
     case MessageKind::kWaitTimeout:
       return hangs_.set_wait_timeout(message.status, run_.plan.on_worker_failure != WorkerFailurePolicy::kAbort);
     case MessageKind::kAttachTimeout: return hangs_.set_attach_timeout(message.status);
@@ -287,13 +291,16 @@ void Supervisor::pause_with_tool() {
   siginfo_t info{};
   if (member == nullptr || waitid(P_PID, member->process().pid(), &info, WSTOPPED | WNOHANG) != 0) return;
   if (info.si_pid == 0 || info.si_status != SIGTSTP) return;
-  run_.terminal.take_back();
-  if (is_orphaned_group()) {  // no shell could continue the run
-    member->process().send_signal_to_group(SIGCONT);
-  } else {
-    pause();
-  }
-  if (run_.terminal.is_ours()) run_.terminal.lend_to(member->process().pid());
+  if (!is_orphaned_group()) return pause();
+  member->process().send_signal_to_group(SIGCONT);  // no shell could continue the run
+}
+
+// The tool gets the terminal before it runs: the terminal would stop it in the background.
+void Supervisor::resume_tool() {
+  Member* const member = tool_member();
+  if (member == nullptr || !run_.terminal.is_ours()) return;
+  run_.terminal.lend_to(member->process().pid());
+  member->process().send_signal_to_group(SIGCONT);
 }
 
 bool Supervisor::any_worker_is_busy() const {

@@ -56,6 +56,8 @@ class Supervisor {
   [[nodiscard]] Member* tool_member() const;
   // Pauses the run if a key of the terminal has stopped the tool.
   void pause_with_tool();
+  // Gives the tool the terminal if this process has it, and continues the tool.
+  void resume_tool();
 
   void read_messages(Member& member);
   void on_message(Member& member, Message message);
@@ -70,6 +72,8 @@ class Supervisor {
   void on_worker_death(Member& worker);
   // Has another process take the coordinator's place, if the program can go on. Returns false if the run must end.
   [[nodiscard]] bool go_on_without_coordinator();
+  // Ends the workers, and has the program started again not before `start`.
+  void start_program_again(const Deadline& start);
   // Starts the program again once no process of the run is left and the time has come.
   void restart_program();
   // Has the coordinator go on without a worker that has died. Returns false if the run must end.

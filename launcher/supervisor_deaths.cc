@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -87,20 +88,29 @@ void Supervisor::on_worker_death(Member& worker) {
 }
 
 bool Supervisor::go_on_without_coordinator() {
-  const bool is_crash = WIFSIGNALED(*coordinator().process().status());
-  if (!phase_.is(RunPhase::kRunning) || !is_crash || !is_restartable_ || finished_ || !end_.stop_signals.empty())
-    return false;
+  if (!phase_.is(RunPhase::kRunning) || !is_restartable_ || finished_ || !end_.stop_signals.empty()) return false;
+  if (end_.set_aside) {
+    is_restartable_ = false;
+    run_.err.add("rp-launch: the program is started again to save its state\n");
+    start_program_again(Deadline::after_ns(0));
+    return true;
+  }
+  if (!WIFSIGNALED(*coordinator().process().status())) return false;
   const BoardProgress progress = run_.board.entry(coordinator().board_index()).progress();
   if (!restarts_.decide(progress.committed > 0)) return false;
   Failure failure = failure_of(coordinator());
   failure.crash_notice = "";  // nothing is lost
   run_.err.add(failure_text(failure) +
                "rp-launch: the program is started again and continues after its last step, with the same results\n");
-  restart_start_ = Deadline::after_ns(restarts_.delay_ns());
+  start_program_again(Deadline::after_ns(restarts_.delay_ns()));
+  return true;
+}
+
+void Supervisor::start_program_again(const Deadline& start) {
+  restart_start_ = start;
   (void)lost_.end();
   kill_workers();
   move_to(RunPhase::kRestarting);
-  return true;
 }
 
 // A worker of the coordinator that has died might still write to what the next one reads.
@@ -114,7 +124,8 @@ void Supervisor::restart_program() {
   restart_start_ = Deadline::never();
   hangs_ = HangWatch();
   members_.resize(1);
-  members_.front() = std::make_unique<Member>(run_, run_.plan.processes[0], /*takes_over=*/true);
+  members_.front() = std::make_unique<Member>(run_, run_.plan.processes[0],
+                                              end_.set_aside ? Member::Restart::kOnlySaves : Member::Restart::kGoesOn);
   store_->kind = MessageKind::kRestart;
   const bool is_sent = coordinator().channel().send(*store_);
   store_->kind = MessageKind::kAttach;
@@ -139,8 +150,15 @@ bool Supervisor::go_on_without(Member& worker) {
   Failure failure = failure_of(worker);
   failure.said = worker.release_output();
   run_.err.add(lost_.lose(worker.worker(), decision, std::move(failure), num_alive));
+  if (decision == Replacements::Decision::kSetAside) {
+    Message message{
+        .kind = MessageKind::kSetAside, .blob = std::vector<std::byte>(sizeof(std::uint64_t)), .descriptors = {}};
+    const auto slot = static_cast<std::uint64_t>(entry.task().slot);
+    std::memcpy(message.blob.data(), &slot, sizeof slot);
+    coordinator().send(std::move(message));
+  }
   report_death(worker,
-               decision == Replacements::Decision::kReplace ? MessageKind::kWorkerLost : MessageKind::kWorkerLeft);
+               decision == Replacements::Decision::kShrink ? MessageKind::kWorkerLeft : MessageKind::kWorkerLost);
   return true;
 }
 

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "common/bad_input.h"
 #include "common/run_depth.h"
 #include "common/system/usable_cores.h"
 #include "common/text.h"
@@ -12,6 +13,7 @@
 #include "coordinator/simulated_steps.h"
 #include "coordinator/updates/memory_group_updater.h"
 #include "hoststore/memory/memory_limit.h"
+#include "hoststore/task_file/task_file.h"
 #include "pipeline/description/description.h"
 #include "pipeline/description/initial_weights.h"
 #include "pipeline/description/tensors.h"
@@ -106,8 +108,7 @@ void Runtime::recover() {
   }
 }
 
-void Runtime::create_store(const std::function<void(const LoadProgress&)>& tell) {
-  backend_->set_pipelines(pipeline_code());
+StoreSettings Runtime::store_settings() const {
   StoreSettings settings;
   settings.backing = settings_.store.value_or("");
   settings.params_on = settings_.params_on.value_or("");
@@ -122,10 +123,34 @@ void Runtime::create_store(const std::function<void(const LoadProgress&)>& tell)
   settings.weights_yield = settings_.yield_to_activations == "all" || settings_.yield_to_activations == "weights";
   settings.gradients_yield = settings_.yield_to_activations == "all" || settings_.yield_to_activations == "gradients";
   settings.check_consistency = *settings_.check_consistency;
-  backend_->complete_store(settings);
+  return settings;
+}
+
+Catalogue Runtime::lay_out() const {
   std::vector<PipelineRequest> requests;
   for (const Pipeline::Impl* pipeline : pipelines_) requests.push_back(pipeline->request());
-  const Catalogue catalogue = Catalogue::lay_out(requests);
+  return Catalogue::lay_out(requests);
+}
+
+Command Runtime::create_task_store(const std::filesystem::path& file) {
+  const TaskFileInfo info = read_task_info(file);
+  backend_->set_pipelines(pipeline_code());
+  StoreSettings settings = store_settings();
+  if (info.fingerprint != settings.fingerprint) {
+    throw bad_input(file, "the program has other layers, losses or dtypes than at the time of this task (", info.task,
+                    "); was it started with other arguments, or is the model another one?");
+  }
+  settings.is_sparse = true;           // most of the weights are not there
+  settings.check_consistency = false;  // the file contains no checksums
+  store_ = Store::create(settings, lay_out());
+  return load_task(file, *store_);
+}
+
+void Runtime::create_store(const std::function<void(const LoadProgress&)>& tell) {
+  backend_->set_pipelines(pipeline_code());
+  StoreSettings settings = store_settings();
+  backend_->complete_store(settings);
+  const Catalogue catalogue = lay_out();
   if (records_steps_) {
     for (int i = 0; i < static_cast<int>(pipelines_.size()); ++i)
       settings.journal_scratch_bytes.push_back(
@@ -208,10 +233,11 @@ void Runtime::warn_of_plan(int pipeline, const PlanSettings& settings) const {
 }
 
 void Runtime::start_coordinator(std::optional<FaultBoardEntry> board, std::function<void()> on_hang,
-                                TraceJournal* trace) {
+                                OnSetAside on_set_aside, TraceJournal* trace) {
   CoordinatorOptions options;
   options.board = board;
   options.on_hang = std::move(on_hang);
+  options.on_set_aside = std::move(on_set_aside);
   options.trace = trace;
   backend_->complete_coordinator(options);
   options.on_commit = [this](const CommittedTask& task) { schedules_[task.round.traits.pipeline]->add(task); };

@@ -5,6 +5,7 @@
 // exist in one process only.
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -41,9 +42,13 @@ class Runtime {
   void record_steps(std::optional<StoreRemains> remains);
   // In the coordinator: creates the store with the initial weights, or around the remains. Starts no thread.
   void create_store(const std::function<void(const LoadProgress&)>& tell);
-  // In the coordinator: must be called before the workers start. `board`, `on_hang` and `trace` are
+  // In the coordinator, in place of create_store() and start_coordinator(): creates a store for one task only, from a
+  // file, and returns its command. Throws rp::Error (kBadInput) if it is a task of another program.
+  [[nodiscard]] Command create_task_store(const std::filesystem::path& file);
+  // In the coordinator: must be called before the workers start. The arguments are
   // described in CoordinatorOptions.
-  void start_coordinator(std::optional<FaultBoardEntry> board, std::function<void()> on_hang, TraceJournal* trace);
+  void start_coordinator(std::optional<FaultBoardEntry> board, std::function<void()> on_hang, OnSetAside on_set_aside,
+                         TraceJournal* trace);
   // In the coordinator, after start_coordinator(), if record_steps() was called: continues after the last step of the
   // process before this one, or records that the training begins.
   void recover();
@@ -90,6 +95,8 @@ class Runtime {
 
  private:
   [[nodiscard]] std::vector<PipelineCode> pipeline_code() const;
+  [[nodiscard]] StoreSettings store_settings() const;
+  [[nodiscard]] Catalogue lay_out() const;
   void write_weights(const Catalogue& catalogue, const std::function<void(const LoadProgress&)>& tell);
   [[nodiscard]] std::uint64_t fingerprint_of_all() const;
   void warn_of_plan(int pipeline, const PlanSettings& settings) const;

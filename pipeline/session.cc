@@ -24,6 +24,7 @@
 #include "pipeline/pipeline_impl.h"
 #include "pipeline/process_end.h"
 #include "pipeline/session_impl.h"
+#include "pipeline/set_aside_task.h"
 
 namespace rp {
 
@@ -127,11 +128,11 @@ Session::Impl::Impl(int argc, char** argv, const SessionOptions& options)
   }
   if (role_.liveness) liveness_.emplace(std::move(role_.liveness));
   if (role_.is_restarted) take_remains();
-  if (is_coordinator()) {
+  if (!is_coordinator()) {
+    signal(SIGXFSZ, SIG_IGN);  // activations are files: exceeding `ulimit -f` must be a plain error
+  } else if (!replays_task()) {
     rp::set_stop_notice("no further round is begun");
     install_stop_handlers();
-  } else {
-    signal(SIGXFSZ, SIG_IGN);  // activations are files: exceeding `ulimit -f` must be a plain error
   }
 }
 
@@ -239,17 +240,59 @@ void Session::Impl::start(const std::function<void(const LoadProgress&)>& tell) 
   if (!state_.is(SessionState::kDescribing)) throw Error(ExitCode::kUsage, "Session::start() was called before");
   if (runtime_->is_empty()) throw Error(ExitCode::kUsage, "make a Pipeline before Session::start()");
   if (role_.role == Role::kWorker) serve_as_worker();
+  if (replays_task()) replay_task();
   if (is_alone() && trace_) g_own_trace = &*trace_;
   if (role_.may_restart && handles_restarts_) runtime_->record_steps(std::move(remains_));
   runtime_->create_store(tell);
   // Starts first, because the ends of workers are reported to the coordinator from now on.
   runtime_->start_coordinator(
-      board_entry(), [this] { report_hang(); }, journal());
+      board_entry(), [this] { report_hang(); }, [this](const Command& command) { end_for(command); }, journal());
   if (runtime_->records_steps()) runtime_->recover();
-  start_workers();
+  if (is_alone()) {
+    start_own_worker();
+  } else {
+    start_workers(worker_handlers(), [this](const std::exception_ptr& error) { runtime_->coordinator().fail(error); });
+  }
   if (runtime_->records_steps()) send(MessageKind::kRestartable);
   state_.move_to(SessionState::kRunning);
   board_entry().publish_state(ProcessState::kAttached);
+  if (role_.only_saves) {
+    rp::set_stop_notice("");
+    raise(SIGTERM);
+  }
+}
+
+void Session::Impl::replay_task() {
+  const Command command = runtime_->create_task_store(role_.task_file);
+  Store& store = runtime_->store();
+  Mutex mutex;
+  std::exception_ptr failure;
+  start_workers({.lose = {}, .set_aside = {}}, [&](const std::exception_ptr& error) {
+    MutexLock lock(mutex);
+    failure = error;
+  });
+  board_entry().publish_state(ProcessState::kAttached);
+  std::string text = compute_task(store, command, board_entry().waits(CoordinatorThread::kCommit), [&] {
+    MutexLock lock(mutex);
+    return failure != nullptr;
+  });
+  MutexLock lock(mutex);
+  if (failure) end_process(failure);
+  watch_->expect_ends();
+  send(MessageKind::kFinished);
+  watch_->stop();
+  store.epoch().publish_wanted(kEndEpoch);
+  std::fputs(cat("roundpipe: ", text).c_str(), stderr);
+  leave(0);
+}
+
+void Session::Impl::end_for(const Command& set_aside) {
+  const Error error = set_aside_error(runtime_->store(), set_aside, role_.settings);
+  send(MessageKind::kTaskSetAside);
+  if (!runtime_->records_steps()) throw error;
+  // Another process saves the state: this one's next step would wait for the task.
+  std::fputs(cat("roundpipe: error: ", error.what(), "\n").c_str(), stderr);
+  leave(static_cast<int>(error.code()));
 }
 
 void Session::Impl::serve_as_worker() {
@@ -275,22 +318,22 @@ void Session::Impl::serve_as_worker() {
   }
 }
 
-void Session::Impl::start_workers() {
-  if (is_alone()) {
-    worker_ = std::thread([this] {
-      pthread_setname_np(pthread_self(), "rp-worker");
-      try {
-        runtime_->serve(
-            {.store = runtime_->store(), .board = board_->entry(1), .trace = journal(), .has_own_process = false});
-      } catch (const Error& error) {
-        if (error.code() == ExitCode::kHang) report_hang();
-        runtime_->coordinator().fail(std::current_exception());
-      } catch (...) {
-        runtime_->coordinator().fail(std::current_exception());
-      }
-    });
-    return;
-  }
+void Session::Impl::start_own_worker() {
+  worker_ = std::thread([this] {
+    pthread_setname_np(pthread_self(), "rp-worker");
+    try {
+      runtime_->serve(
+          {.store = runtime_->store(), .board = board_->entry(1), .trace = journal(), .has_own_process = false});
+    } catch (const Error& error) {
+      if (error.code() == ExitCode::kHang) report_hang();
+      runtime_->coordinator().fail(std::current_exception());
+    } catch (...) {
+      runtime_->coordinator().fail(std::current_exception());
+    }
+  });
+}
+
+void Session::Impl::start_workers(WorkerWatch::Handlers handlers, std::function<void(std::exception_ptr)> fail) {
   Message message{.kind = MessageKind::kStartWorkers, .blob = {}, .descriptors = {}};
   for (const int fd : runtime_->store().descriptors()) {
     message.descriptors.emplace_back(retry_interrupted([fd] { return fcntl(fd, F_DUPFD_CLOEXEC, 3); }));
@@ -302,14 +345,20 @@ void Session::Impl::start_workers() {
   tell_limit(MessageKind::kWaitTimeout, wait_timeout_seconds_);
   tell_limit(MessageKind::kAttachTimeout, *settings_.attach_timeout_seconds);
   if (!role_.channel->send(message)) throw Error(ExitCode::kLauncherFailed, "rp-launch does not take the host store");
-  watch_.emplace(*role_.channel, runtime_->store(), [this](int worker) {
-    runtime_->coordinator().lose_worker(worker);
-    // Without the answer no replacement starts.
-    while (!send(MessageKind::kWorkerDropped, worker) && !role_.channel->peer_gone())
-      sleep_until_ns(now_ns() + kNsPerMs);
-  });
+  watch_.emplace(*role_.channel, runtime_->store(), std::move(handlers));
   watch_->wait_until_serving(user_waits());
-  watch_->start([this](const std::exception_ptr& error) { runtime_->coordinator().fail(error); });
+  watch_->start(std::move(fail));
+}
+
+WorkerWatch::Handlers Session::Impl::worker_handlers() {
+  return {.lose =
+              [this](int worker) {
+                runtime_->coordinator().lose_worker(worker);
+                // Without the answer no replacement starts.
+                while (!send(MessageKind::kWorkerDropped, worker) && !role_.channel->peer_gone())
+                  sleep_until_ns(now_ns() + kNsPerMs);
+              },
+          .set_aside = [this](SlotNumber slot) { runtime_->coordinator().set_aside(slot); }};
 }
 
 // If the message does not arrive, rp-launch keeps the default.
@@ -325,7 +374,7 @@ void Session::Impl::preempted() {
 
 Session::Session(int argc, char** argv, SessionOptions options) : impl_(std::make_unique<Impl>(argc, argv, options)) {}
 Session::~Session() = default;
-bool Session::is_coordinator() const { return impl_->is_coordinator(); }
+bool Session::is_coordinator() const { return impl_->is_coordinator() && !impl_->replays_task(); }
 std::vector<FinishedStep> Session::restarted(int pipeline) { return impl_->restarted(pipeline); }
 void Session::start(const std::function<void(const LoadProgress&)>& tell) { impl_->start(tell); }
 bool Session::stop_requested() const { return rp::stop_signal() != 0; }

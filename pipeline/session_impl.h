@@ -29,6 +29,8 @@ class Session::Impl {
   ~Impl();
 
   [[nodiscard]] bool is_coordinator() const { return role_.role != Role::kWorker; }
+  // Returns whether this process computes a task of another run, and so runs no code of the user's for the coordinator.
+  [[nodiscard]] bool replays_task() const { return !role_.task_file.empty(); }
   [[nodiscard]] bool is_alone() const { return role_.role == Role::kAlone; }
   [[nodiscard]] int num_workers() const { return role_.num_workers; }
   [[nodiscard]] const RuntimeSettings& settings() const { return settings_; }
@@ -47,9 +49,17 @@ class Session::Impl {
 
  private:
   [[noreturn]] void serve_as_worker();
+  // Has a worker compute the task of the file, and ends the process.
+  [[noreturn]] void replay_task();
+  // Ends the run because of a task that ends its workers.
+  [[noreturn]] void end_for(const Command& set_aside);
   void end();
   void take_remains();
-  void start_workers();
+  // If alone: starts the thread of the only worker.
+  void start_own_worker();
+  // With rp-launch: has it start the workers, and waits until they serve. `fail`: called when the run must end.
+  void start_workers(WorkerWatch::Handlers handlers, std::function<void(std::exception_ptr)> fail);
+  [[nodiscard]] WorkerWatch::Handlers worker_handlers();
   bool send(MessageKind kind, int worker = -1);
   void tell_limit(MessageKind kind, int seconds);
   void open_trace(const char* program);

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <sys/socket.h>
 
+#include <cstring>
 #include <utility>
 
 #include "common/system/clock.h"
@@ -22,7 +23,7 @@ void WorkerWatch::wait_until_serving(WaitRecord waits) {
       waits.publish_once({.kind = WaitKind::kWorkerStart, .numbers = {worker}});
       if (const auto message = channel_.receive(Deadline::after_ns(5 * kNsPerMs))) {
         if (message->kind == MessageKind::kWorkerGone) throw gone(message->worker, "while it started");
-        take_loss(*message);
+        handle(*message);
       }
       if (stop_signal() != 0) throw Interrupted(stop_signal());
       if (channel_.peer_gone()) throw Error(ExitCode::kLauncherFailed, "rp-launch is gone");
@@ -52,16 +53,21 @@ void WorkerWatch::run() {
     if (message->kind == MessageKind::kWorkerGone) {
       fail_(std::make_exception_ptr(gone(message->worker, "unexpectedly")));
     } else {
-      take_loss(*message);
+      handle(*message);
     }
   }
 }
 
-void WorkerWatch::take_loss(const Message& message) {
+void WorkerWatch::handle(const Message& message) {
+  if (message.kind == MessageKind::kSetAside && message.blob.size() == sizeof(SlotNumber)) {
+    std::uint64_t slot = 0;
+    std::memcpy(&slot, message.blob.data(), sizeof slot);
+    return handlers_.set_aside(SlotNumber(slot));
+  }
   if (message.kind != MessageKind::kWorkerLost && message.kind != MessageKind::kWorkerLeft) return;
   Lifecycle<kWorkerLifecycle>& worker = workers_.at(message.worker);
   worker.move_to(WorkerState::kGone, message.worker);
-  lose_(message.worker);
+  handlers_.lose(message.worker);
   const bool is_replaced = message.kind == MessageKind::kWorkerLost;
   worker.move_to(is_replaced ? WorkerState::kStarting : WorkerState::kLeft, message.worker);
 }

@@ -31,9 +31,15 @@ class WorkerGone : public Error {
 // threads may send on it.
 class WorkerWatch {
  public:
-  // `lose`: called with the number of a worker that has ended if the run goes on. Channel and store must outlive this.
-  WorkerWatch(Channel& channel, Store& store, std::function<void(int)> lose)
-      : channel_(channel), store_(store), lose_(std::move(lose)), workers_(store.num_workers()) {}
+  // What happens while the run goes on.
+  struct Handlers {
+    std::function<void(int)> lose;  // a worker has ended
+    std::function<void(SlotNumber)>
+        set_aside;  // a task has ended several workers, of which the last is not reported yet
+  };
+  // Channel and store must outlive this.
+  WorkerWatch(Channel& channel, Store& store, Handlers handlers)
+      : channel_(channel), store_(store), handlers_(std::move(handlers)), workers_(store.num_workers()) {}
 
   // Blocks until every worker serves that will; rp-launch ends one that does not start in time. `waits` shows the wait.
   // Throws WorkerGone, Interrupted, or rp::Error (kLauncherFailed).
@@ -50,12 +56,12 @@ class WorkerWatch {
   void run();
   // Notes the end of a worker, and returns what to throw.
   [[nodiscard]] WorkerGone gone(int worker, const std::string& how);
-  // Handles the loss of a worker, if the message reports one.
-  void take_loss(const Message& message);
+  // Handles a message after which the run goes on.
+  void handle(const Message& message);
 
   Channel& channel_;
   Store& store_;
-  const std::function<void(int)> lose_;
+  const Handlers handlers_;
   std::vector<Lifecycle<kWorkerLifecycle>> workers_;  // used by the thread once it is started
   std::function<void(std::exception_ptr)> fail_;
   std::atomic<bool> ends_are_expected_{false};  // read by the thread

@@ -46,12 +46,18 @@ void Dispatcher::append(const std::shared_ptr<Round>& round, std::size_t first_s
   flights_.push_back({round, first_slot, end_slot});
 }
 
+void Dispatcher::hold_from(SlotNumber slot) {
+  if (slot < SlotNumber(num_committed_)) return;
+  held_from_ = std::min(slot, held_from_.value_or(slot));
+}
+
 void Dispatcher::dispatch() {
   if (members_.empty()) return;
   for (const Flight& flight : flights_) {
     for (std::size_t i = flight.first_slot; i < flight.end_slot; ++i) {
       Slot& slot = flight.round->slots[i];
       if (!slot.task.is(TaskState::kAccepted)) continue;
+      if (held_from_ && slot.number >= *held_from_) return;
       // Slots are dispatched in order, so later ones wait as well.
       if (!may_send_task(outstanding_[worker_of(slot)])) return;
       send(*flight.round, slot);
@@ -81,7 +87,7 @@ void Dispatcher::send(Round& round, Slot& slot) {
 }
 
 Dispatcher::Next Dispatcher::next() const {
-  RP_ASSERT(num_committed_ < num_dispatched_);
+  RP_ASSERT(num_committed_ < num_dispatched_ || is_held());
   const Flight& flight = flights_.front();
   const std::size_t index =
       flight.first_slot + (SlotNumber(num_committed_) - flight.round->slots[flight.first_slot].number);

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "common/run_order.h"
@@ -28,6 +29,13 @@ class Dispatcher {
   // epoch changes.
   void dispatch();
 
+  // Sends neither this slot nor a later one from now on, not even again. Does nothing if it is committed.
+  void hold_from(SlotNumber slot);
+  // Returns whether the slot of hold_from() is appended, and everything before it is committed.
+  [[nodiscard]] bool is_held() const {
+    return held_from_ == SlotNumber(num_committed_) && num_committed_ < num_appended_;
+  }
+
   // Ends the present epoch: nothing is sent until begin_epoch().
   void end_epoch() { members_.clear(); }
   // Begins an epoch: the slots that are not committed will be sent again, to these workers in turn. REQUIRES: no thread
@@ -43,7 +51,7 @@ class Dispatcher {
     Slot* slot = nullptr;
     bool ends_flight = false;  // the last of the slots that were appended together
   };
-  // REQUIRES: num_committed() < num_dispatched().
+  // REQUIRES: num_committed() < num_dispatched(), or is_held().
   [[nodiscard]] Next next() const;
   // Marks the next slot as committed.
   void commit_next();
@@ -77,6 +85,7 @@ class Dispatcher {
   std::uint64_t num_appended_ = 0;
   std::uint64_t num_dispatched_ = 0;
   std::uint64_t num_committed_ = 0;
+  std::optional<SlotNumber> held_from_;
   std::vector<int> outstanding_;         // slots that are dispatched and not committed, by worker
   std::vector<EventNumber> next_event_;  // by worker
 };

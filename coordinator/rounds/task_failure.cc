@@ -7,21 +7,21 @@
 
 namespace rp {
 
-WorkerError task_failure(Store& store, const Round& round, const Slot& slot) {
-  const FailureRecord& record = store.failure(slot.worker);
-  const TaskPlace place{.worker = slot.worker,
-                        .round = round.number < kFirstEvaluation ? static_cast<std::int64_t>(round.number) : -1,
-                        .step = static_cast<std::int64_t>(round.step),
-                        .first_layer = slot.layers.first,
-                        .end_layer = slot.layers.end,
+WorkerError task_failure(Store& store, const Command& command, int worker) {
+  const FailureRecord& record = store.failure(worker);
+  const TaskPlace place{.worker = worker,
+                        .round = command.round < kFirstEvaluation ? static_cast<std::int64_t>(command.round) : -1,
+                        .step = static_cast<std::int64_t>(command.step),
+                        .first_layer = command.first_layer,
+                        .end_layer = command.end_layer,
                         .layer = std::max<std::int64_t>(record.layer, -1),
                         .microbatch = record.microbatch};
   const std::string microbatch = record.microbatch >= 0 ? cat(", microbatch ", record.microbatch) : "";
-  const std::string where = cat(" in the ", phase_name(slot.phase), " stage of layers ", slot.layers.first, "-",
-                                slot.layers.end - 1, microbatch, ", step ", round.step, ", on worker ", slot.worker);
+  const std::string where = cat(" in the ", phase_name(command.phase), " stage of layers ", command.first_layer, "-",
+                                command.end_layer - 1, microbatch, ", step ", command.step, ", on worker ", worker);
   std::string who = "the task";
   if (record.layer >= 0) {
-    const LayerRecord& layer = store.catalogue().layers()[round.catalogue_layer(static_cast<int>(record.layer))];
+    const LayerRecord& layer = store.catalogue().layers()[command.catalogue_layer(static_cast<int>(record.layer))];
     who = cat("layer ", record.layer, " (", layer.name.data(), ")");
   } else if (record.layer == FailureRecord::kLoss) {
     who = "the loss";

@@ -3,14 +3,14 @@
 // the layer threw.
 #pragma once
 
-#include "coordinator/rounds/round.h"
+#include "hoststore/control.h"
 #include "hoststore/store.h"
 #include "roundpipe/error.h"
 
 namespace rp {
 
-// Returns the error, from the failure record of the slot's worker. REQUIRES: the slot's completion
+// Returns the error, from the failure record of the task's worker. REQUIRES: the task's completion
 // has the outcome kFailed.
-[[nodiscard]] WorkerError task_failure(Store& store, const Round& round, const Slot& slot);
+[[nodiscard]] WorkerError task_failure(Store& store, const Command& command, int worker);
 
 }  // namespace rp

@@ -18,6 +18,7 @@ enum class ExitCode : int {
   kNoResource = 69,       // memory, a GPU or disk space is missing
   kOutputFailed = 74,     // output cannot be written
   kPreempted = 75,        // preempted after a checkpoint was written: requeue
+  kTaskSetAside = 93,     // a task ended several workers and was not computed again
   kHang = 124,            // a process hung
   kLauncherFailed = 125,  // an error of the launcher itself
   kCannotExecute = 126,   // the program exists but cannot be run

@@ -58,6 +58,11 @@ enum class MessageKind : std::uint32_t {
   // launcher -> coordinator that takes the place of a dead one: the descriptors and the blob of the dead one's
   // kStartWorkers.
   kRestart = 14,
+  // launcher -> coordinator, before kWorkerLost: the task with the slot in the blob (8 bytes) has ended so many workers
+  // that it is not computed again.
+  kSetAside = 15,
+  // coordinator -> launcher: everything before the task of kSetAside is final, and the coordinator ends now.
+  kTaskSetAside = 16,
 };
 
 inline constexpr std::size_t kMaxBlobBytes = 4096;

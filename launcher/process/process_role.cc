@@ -43,7 +43,9 @@ void take_inheritance(ProcessRole& role) {
   }
   const auto restart = environment_value(kRestartVariable);
   role.may_restart = restart.has_value();
-  role.is_restarted = restart == "now";
+  role.is_restarted = restart == "now" || restart == "save";
+  role.only_saves = restart == "save";
+  role.task_file = environment_value(kTaskFileVariable).value_or("");
   const auto gpu_bytes = environment_value(kGpuBytesVariable);
   role.gpu.bytes = std::strtoull(gpu_bytes.value_or("0").c_str(), nullptr, 10);
   role.has_gpus = gpu_bytes.has_value() || !role.gpu.uuid.empty();
@@ -52,7 +54,7 @@ void take_inheritance(ProcessRole& role) {
   role.fault_board = take_descriptor(kFaultBoardVariable);
   for (const char* name :
        {kRoleVariable, kWorkerVariable, kWorkersVariable, kChannelVariable, kLivenessVariable, kFaultBoardVariable,
-        kRestartVariable, kGpuVariable, kGpuSharersVariable, kGpuBytesVariable}) {
+        kRestartVariable, kTaskFileVariable, kGpuVariable, kGpuSharersVariable, kGpuBytesVariable}) {
     unsetenv(name);
   }
 }

@@ -36,6 +36,8 @@ struct ProcessRole {
   UniqueFd fault_board;
   bool may_restart = false;   // the coordinator is started again after its death, if it can go on
   bool is_restarted = false;  // it has died, and this process takes its place; kRestart arrives on the channel
+  bool only_saves = false;    // the process is restarted to save the state and to end, as if by SIGTERM
+  std::string task_file;      // of the coordinator: has a worker compute this task only (rp-launch replay)
   RuntimeSettings settings;
 
   // Reads the variables and takes ownership of the descriptors that they name. Makes the
@@ -58,7 +60,8 @@ inline constexpr const char* kWorkersVariable = "RP_WORKERS";
 inline constexpr const char* kGpuVariable = "RP_GPU";
 inline constexpr const char* kGpuBytesVariable = "RP_GPU_BYTES";
 inline constexpr const char* kGpuSharersVariable = "RP_GPU_SHARERS";
-inline constexpr const char* kRestartVariable = "RP_RESTART";  // of the coordinator: "possible", "now"
+inline constexpr const char* kRestartVariable = "RP_RESTART";  // of the coordinator: "possible", "now", "save"
+inline constexpr const char* kTaskFileVariable = "RP_TASK_FILE";
 inline constexpr const char* kChannelVariable = "RP_CHANNEL_FD";
 inline constexpr const char* kLivenessVariable = "RP_LIVENESS_FD";
 inline constexpr const char* kFaultBoardVariable = "RP_FAULT_BOARD_FD";

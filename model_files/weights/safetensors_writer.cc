@@ -40,8 +40,9 @@ std::string safetensors_header(const std::vector<TensorDeclaration>& tensors,
   return header;
 }
 
-SafetensorsWriter SafetensorsWriter::create(const std::filesystem::path& path, std::vector<TensorDeclaration> tensors) {
-  const std::string header = safetensors_header(tensors);
+SafetensorsWriter SafetensorsWriter::create(const std::filesystem::path& path, std::vector<TensorDeclaration> tensors,
+                                            const std::map<std::string, std::string>& metadata) {
+  const std::string header = safetensors_header(tensors, metadata);
   OutputFile file = OutputFile::create(path, file_bytes(header, tensors));
   return SafetensorsWriter(std::move(file), std::move(tensors), header);
 }

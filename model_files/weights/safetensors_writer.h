@@ -37,7 +37,8 @@ class SafetensorsWriter {
  public:
   // Writes the header. Fails if the file exists. REQUIRES: as for safetensors_header(); the widest
   // dtypes come first if alignment matters to readers.
-  static SafetensorsWriter create(const std::filesystem::path& path, std::vector<TensorDeclaration> tensors);
+  static SafetensorsWriter create(const std::filesystem::path& path, std::vector<TensorDeclaration> tensors,
+                                  const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
 
   // Creates a file of this name in `directory`.
   static SafetensorsWriter create(const OutputDirectory& directory, const std::string& name,

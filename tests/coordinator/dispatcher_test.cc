@@ -40,6 +40,26 @@ class DispatcherTest : public testing::Test {
 
 using Numbers = std::vector<std::uint64_t>;
 
+TEST_F(DispatcherTest, SendsNothingFromTheFirstSlotOnThatIsHeld) {
+  dispatcher_.hold_from(SlotNumber(4));
+  dispatcher_.hold_from(SlotNumber(2));
+  dispatcher_.hold_from(SlotNumber(3));
+  EXPECT_FALSE(dispatcher_.is_held());
+  append(round());
+  EXPECT_EQ(dispatcher_.num_dispatched(), 2U);
+  dispatcher_.commit_next();
+  EXPECT_FALSE(dispatcher_.is_held());
+  dispatcher_.commit_next();
+  dispatcher_.hold_from(SlotNumber(1));  // it is committed
+  dispatcher_.dispatch();
+  EXPECT_TRUE(dispatcher_.is_held());
+  EXPECT_EQ(dispatcher_.next().slot->number, SlotNumber(2));
+  dispatcher_.end_epoch();
+  dispatcher_.begin_epoch(Epoch(1), {1});
+  dispatcher_.dispatch();
+  EXPECT_EQ(dispatcher_.num_dispatched(), 2U) << "not in a later epoch either";
+}
+
 TEST_F(DispatcherTest, SendsSlotsInTurnAndThreeAhead) {
   for (int i = 0; i < 3; ++i) append(round());
   EXPECT_EQ(dispatcher_.num_appended(), 9U);

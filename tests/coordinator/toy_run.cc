@@ -112,6 +112,12 @@ ToyResult train(Store& store, Coordinator& coordinator, const ToyConfig& config)
 
 constexpr double kInitialScale = 1024;
 
+// Ends the watch before the coordinator ends, also after an exception.
+struct Unwatch {
+  Workers& workers;
+  ~Unwatch() { workers.unwatch(); }
+};
+
 }  // namespace
 
 std::optional<FaultBoardEntry> entry(const FaultBoard* board, int index) {
@@ -136,15 +142,21 @@ std::vector<ToyResult> run_toy(const ToyConfig& config, const RunSettings& setti
   options.plan.fits_device = settings.fits_device;
   if (!settings.plan.empty()) options.plan.by_hand = parse_plan(settings.plan, config.num_layers);
   if (config.scales_loss) options.loss_scaling = LossScaling{.initial_scale = kInitialScale, .growth_interval = 2};
-  Coordinator coordinator(*store, {.pipelines = {options}, .board = entry(settings.board, 0), .trace = settings.trace});
+  CoordinatorOptions coordinator_options{
+      .pipelines = {options}, .board = entry(settings.board, 0), .trace = settings.trace};
+  coordinator_options.on_set_aside = [&](const Command& task) { settings.on_set_aside(*store, task); };
+  if (settings.on_commit)
+    coordinator_options.on_commit = [&](const CommittedTask& task) { settings.on_commit(*store, task); };
+  Coordinator coordinator(*store, coordinator_options);
+  if (settings.set_aside && settings.deaths.empty()) coordinator.set_aside(*settings.set_aside);
   workers.watch(coordinator);
+  const Unwatch unwatch{workers};
   std::vector<ToyResult> results = {train(*store, coordinator, config)};
   while (results.size() < static_cast<std::size_t>(trainings)) {
     coordinator.restart_at(0, 0, 0, {.loss_scale = {.scale = kInitialScale, .previous_scale = kInitialScale}});
     write_initial_weights(*store);
     results.push_back(train(*store, coordinator, config));
   }
-  workers.unwatch();
   return results;
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "coordinator/round_flow.h"
 #include "hoststore/records/fault_board.h"
 #include "hoststore/records/trace_journal.h"
 #include "hoststore/store.h"
@@ -50,6 +51,11 @@ struct RunSettings {
   int max_replacements = 0;    // of all workers together; without one, the run goes on with a worker less
   int life = 0;                // of the worker that is served, for `serve`; set by Workers
   int* num_deaths = nullptr;   // counts the deaths that were reported during the trainings
+  // Of a task that is set aside: before the first death, or if no death is planned, from the beginning. run_toy() then
+  // throws what `on_set_aside` throws.
+  std::optional<SlotNumber> set_aside{};
+  std::function<void(Store& store, const Command& task)> on_set_aside{};
+  std::function<void(Store& store, const CommittedTask& task)> on_commit{};
 };
 
 [[nodiscard]] std::optional<FaultBoardEntry> entry(const FaultBoard* board, int index);

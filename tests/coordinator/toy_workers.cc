@@ -221,6 +221,7 @@ void Workers::follow(Coordinator& coordinator) {
       coordinator.fail(std::make_exception_ptr(std::runtime_error("a worker failed that was not to die")));
       continue;
     }
+    if (settings_.set_aside) coordinator.set_aside(*settings_.set_aside);
     coordinator.lose_worker(report->worker);
     if (settings_.num_deaths != nullptr) ++*settings_.num_deaths;
     if (replacements_left-- <= 0) continue;

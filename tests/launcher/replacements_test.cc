@@ -32,8 +32,8 @@ TEST(Replacements, AreNotMadeForAWorkerThatEndedWithACodeOfItsOwnExceptAHang) {
   EXPECT_EQ(replacements.decide({.status = exit_status(124)}, 3), Decision::kReplace);
 }
 
-TEST(Replacements, EndWithATaskThatHasEndedThreeWorkers) {
-  Replacements replacements(WorkerFailurePolicy::kReplay, 100);
+TEST(Replacements, SetATaskAsideThatHasEndedThreeWorkers) {
+  Replacements replacements(WorkerFailurePolicy::kReplay, 6);  // the last of them are needed elsewhere
   for (int i = 0; i < 2; ++i) {
     EXPECT_EQ(replacements.decide({.worker = i, .status = SIGSEGV, .slot = 17}, 3), Decision::kReplace);
     EXPECT_EQ(replacements.decide({.worker = i, .status = SIGSEGV}, 3), Decision::kReplace) << "between two tasks";
@@ -41,7 +41,9 @@ TEST(Replacements, EndWithATaskThatHasEndedThreeWorkers) {
   EXPECT_EQ(replacements.decide({.worker = 2, .status = SIGKILL, .slot = 17}, 3), Decision::kReplace)
       << "not its doing";
   EXPECT_EQ(replacements.decide({.worker = 2, .status = SIGKILL, .slot = 17, .out_of_memory = true}, 3),
-            Decision::kEndRun);
+            Decision::kSetAside);
+  EXPECT_EQ(replacements.decide({.worker = 0, .status = SIGKILL}, 3), Decision::kReplace)
+      << "what is before it goes on";
 }
 
 TEST(Replacements, StartLaterEachTimeUntilOneServes) {

@@ -31,7 +31,9 @@ class WorkerWatchTest : public testing::Test {
   std::pair<Channel, Channel> ends_ = Channel::create_pair();
   std::promise<int> losses_[2];
   int num_losses_ = 0;
-  WorkerWatch watch_{ends_.first, *store_, [this](int worker) { losses_[num_losses_++].set_value(worker); }};
+  WorkerWatch watch_{ends_.first,
+                     *store_,
+                     {.lose = [this](int worker) { losses_[num_losses_++].set_value(worker); }, .set_aside = {}}};
 };
 
 TEST_F(WorkerWatchTest, AWorkerThatEndsWhileItServesIsReported) {

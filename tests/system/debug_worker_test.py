@@ -5,6 +5,7 @@ of a run without the tool."""
 import os
 import pty
 import re
+import shlex
 import signal
 import subprocess
 import tempfile
@@ -92,11 +93,14 @@ class TerminalTest(unittest.TestCase):
     """A session in which a user types."""
 
     def setUp(self):
+        self.pid = 0
+        self.text = ""
+
+    def execute(self, *command: str):
         self.pid, self.terminal = pty.fork()
         if self.pid == 0:
-            os.execv(PROGRAMS / "rp-launch", launch("--debug-worker", "1=gdb -q --args"))
+            os.execvp(command[0], command)
         self.addCleanup(self.end)
-        self.text = ""
 
     def end(self):
         os.close(self.terminal)
@@ -134,6 +138,10 @@ class TerminalTest(unittest.TestCase):
         self.fail(f"does not end: {self.text[-3000:]}")
 
     def start(self):
+        self.execute(*launch("--debug-worker", "1=gdb -q --args"))
+        self.break_in_a_layer()
+
+    def break_in_a_layer(self):
         self.read_until(r"\(gdb\) ")
         self.type("set pagination off\nset confirm off\nset breakpoint pending on\nbreak Experts::forward\nrun\n")
         self.read_until(r"hit Breakpoint 1")
@@ -150,6 +158,31 @@ class TerminalTest(unittest.TestCase):
         self.read_until(r"exited normally")
         self.read_until(r"\(gdb\) ")
         self.type("quit\n")
+        self.assertEqual(self.exit_code(), 0)
+
+    def test_a_shell_pauses_and_continues_debugger_and_run(self):
+        self.execute("bash", "--norc", "--noprofile", "-i")
+        self.read_until(r"[$#] ")
+        self.type(shlex.join(launch("--debug-worker", "1=gdb -q --args")) + "\n")
+        self.break_in_a_layer()
+        for _ in range(3):
+            self.type("\x1a")
+            self.read_until(r"Stopped .*rp-launch(?s:.*)[$#] ")
+            self.type("fg\n")
+            self.read_until(r"rp-launch.*\r\n")
+            self.type("echo goes on\\n\n")
+            self.read_until(r"(?s)goes on\\n.*goes on.*\(gdb\) ")
+        self.type("\x1a")
+        self.read_until(r"Stopped .*rp-launch(?s:.*)[$#] ")
+        self.type("bg\n")  # where the debugger may not read the terminal
+        self.read_until(r"rp-launch.*&(?s:.*)[$#] ")
+        self.type("fg\n")
+        self.read_until(r"rp-launch.*\r\n")
+        self.type("delete\ncontinue\n")
+        self.read_until(r"exited normally(?s:.*)\(gdb\) ")
+        self.type("quit\n")
+        self.read_until(r"(?s)routing: .*[$#] ")
+        self.type("exit $?\n")
         self.assertEqual(self.exit_code(), 0)
 
     def test_quitting_ends_the_run(self):
