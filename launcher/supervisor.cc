@@ -285,14 +285,17 @@ Member* Supervisor::tool_member() const {
   return found == members_.end() ? nullptr : found->get();
 }
 
-// Does what a shell does when a key of the terminal has stopped its foreground job: it stops, too.
+// Does what a shell does when the terminal has stopped its foreground job: it stops, too. A shell that moves a job to
+// the foreground which it has not seen stop sends no CONT; then the tool is stopped when it uses the terminal.
 void Supervisor::pause_with_tool() {
   Member* const member = tool_member();
   siginfo_t info{};
   if (member == nullptr || waitid(P_PID, member->process().pid(), &info, WSTOPPED | WNOHANG) != 0) return;
-  if (info.si_pid == 0 || info.si_status != SIGTSTP) return;
+  if (info.si_pid == 0 || info.si_status == SIGSTOP) return;
+  const bool by_key = info.si_status == SIGTSTP;
+  if (!by_key && run_.terminal.is_ours()) return resume_tool();
   if (!is_orphaned_group()) return pause();
-  member->process().send_signal_to_group(SIGCONT);  // no shell could continue the run
+  if (by_key) member->process().send_signal_to_group(SIGCONT);  // no shell could continue the run
 }
 
 // The tool gets the terminal before it runs: the terminal would stop it in the background.

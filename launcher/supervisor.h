@@ -54,7 +54,7 @@ class Supervisor {
   void pause();
   // The process whose tool still runs, if there is one.
   [[nodiscard]] Member* tool_member() const;
-  // Pauses the run if a key of the terminal has stopped the tool.
+  // Pauses the run if the terminal has stopped the tool: by a key, or because the run is in the background.
   void pause_with_tool();
   // Gives the tool the terminal if this process has it, and continues the tool.
   void resume_tool();

@@ -178,10 +178,12 @@ class TerminalTest(unittest.TestCase):
         self.read_until(r"rp-launch.*&(?s:.*)[$#] ")
         self.type("fg\n")
         self.read_until(r"rp-launch.*\r\n")
+        self.type("echo goes on\\n\n")
+        self.read_until(r"(?s)goes on.*goes on.*\(gdb\) ")
         self.type("delete\ncontinue\n")
         self.read_until(r"exited normally(?s:.*)\(gdb\) ")
         self.type("quit\n")
-        self.read_until(r"(?s)routing: .*[$#] ")
+        self.read_until(r"[$#] ")
         self.type("exit $?\n")
         self.assertEqual(self.exit_code(), 0)
 
