@@ -59,19 +59,23 @@ rp_room(coordinator USES common common/system hoststore hoststore/records schedu
 rp_room(launcher/process USES common common/system hoststore hoststore/records)
 rp_room(launcher/trace USES common common/system common/files hoststore hoststore/records launcher/process)
 rp_room(launcher/machine USES common common/system common/files hoststore launcher/process)
+rp_room(launcher/options USES common common/command_line hoststore hoststore/task_file launcher/process launcher/machine)
 rp_room(launcher/doctor USES common common/command_line common/system common/files model_files launcher/process launcher/machine)
 rp_room(launcher/view USES common common/command_line common/system hoststore/records launcher/process)
 rp_room(launcher/probe USES common common/system cuda launcher/machine launcher/doctor)
-rp_room(launcher USES common common/command_line common/system common/files hoststore hoststore/records hoststore/task_file launcher/process launcher/trace launcher/machine
+rp_room(launcher USES common common/system common/files hoststore hoststore/records launcher/options launcher/process launcher/trace launcher/machine
         launcher/doctor launcher/view)
 rp_room(models/layers LIBTORCH USES common kernels kernels/cpu model_files/config model_files)
 rp_room(models LIBTORCH USES common common/checked_files kernels model_files/config model_files model_files/weights models/layers)
 rp_room(pipeline/description LIBTORCH USES common common/system hoststore models/layers)
 rp_room(pipeline/torch_worker LIBTORCH USES common common/system hoststore optimizer device worker/executor worker models/layers models
         pipeline/description)
+rp_room(pipeline/process LIBTORCH USES common common/system common/files hoststore hoststore/records hoststore/task_file coordinator/rounds
+        launcher/process)
 rp_room(pipeline LIBTORCH USES common common/system common/files common/checked_files hoststore/memory hoststore hoststore/records scheduler
         scheduler/simulation optimizer device model_files model_files/weights hoststore/task_file planner/prediction worker/executor worker
-        coordinator/rounds coordinator/updates coordinator/run_plans coordinator launcher/process launcher/trace models/layers models pipeline/description pipeline/torch_worker)
+        coordinator/updates coordinator/run_plans coordinator launcher/process launcher/trace models/layers models pipeline/process pipeline/description
+        pipeline/torch_worker)
 rp_room(plugin LIBTORCH USES common common/system kernels kernels/cuda cuda models/layers models pipeline/description pipeline/torch_worker)
 rp_room(train/settings USES common common/command_line common/files)
 rp_room(train/data USES common common/files common/checked_files)

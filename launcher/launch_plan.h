@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "launcher/machine/topology.h"
-#include "launcher/options.h"
+#include "launcher/options/options.h"
 
 namespace rp {
 

@@ -7,14 +7,9 @@
 #include <map>
 
 #include "common/system/clock.h"
+#include "launcher/options/worker_failure_policy.h"
 
 namespace rp {
-
-enum class WorkerFailurePolicy : std::uint8_t {
-  kAbort,   // the run ends
-  kReplay,  // a replacement starts; without one, the run goes on with a worker less
-  kShrink,  // the run goes on with a worker less
-};
 
 // Decides whether the program is started again after the death of its coordinator (docs/design/restart.md).
 class ProgramRestarts {

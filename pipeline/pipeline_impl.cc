@@ -10,7 +10,7 @@
 #include "pipeline/description/description.h"
 #include "pipeline/description/tensors.h"
 #include "pipeline/memory_plan.h"
-#include "pipeline/process_end.h"
+#include "pipeline/process/process_end.h"
 #include "pipeline/state_save.h"
 #include "pipeline/step_check.h"
 #include "roundpipe/error.h"

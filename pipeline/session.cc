@@ -22,9 +22,9 @@
 #include "model_files/profile_file.h"
 #include "pipeline/memory_plan.h"
 #include "pipeline/pipeline_impl.h"
-#include "pipeline/process_end.h"
+#include "pipeline/process/process_end.h"
+#include "pipeline/process/set_aside_task.h"
 #include "pipeline/session_impl.h"
-#include "pipeline/set_aside_task.h"
 
 namespace rp {
 

@@ -15,9 +15,9 @@
 #include "launcher/process/liveness_watch.h"
 #include "launcher/process/process_role.h"
 #include "launcher/trace/run_trace.h"
-#include "pipeline/lifecycles.h"
+#include "pipeline/process/lifecycles.h"
+#include "pipeline/process/worker_watch.h"
 #include "pipeline/runtime.h"
-#include "pipeline/worker_watch.h"
 #include "roundpipe/pipeline.h"
 #include "roundpipe/session.h"
 

@@ -10,7 +10,7 @@
 #include "hoststore/memory/memory_limit.h"
 #include "model_files/weights/safetensors_writer.h"
 #include "models/layers/scalar_type.h"
-#include "pipeline/process_end.h"
+#include "pipeline/process/process_end.h"
 #include "roundpipe/error.h"
 
 namespace rp {

@@ -32,7 +32,7 @@ constexpr std::size_t kMaxTensors = 1 << 20;  // of a block; a file that says mo
 constexpr const char* kVersionKey = "roundpipe_task";
 constexpr const char* kCommandTensor = "command";
 constexpr const char* kLossScaleTensor = "loss_scale";
-constexpr std::array<const char*, kBlockKinds> kKindNames = {"activation", "gradient", "recompute",      "buffers",
+constexpr std::array<const char*, kBlockKinds> kKindNames = {"activation", "gradient", "recompute",     "buffers",
                                                              "arguments",  "inputs",   "loss_arguments"};
 
 // A tensor of the file and the memory that it is written from.

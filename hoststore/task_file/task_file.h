@@ -16,9 +16,9 @@ namespace rp {
 
 // The process that computed the task, and what people should know of it.
 struct TaskFileInfo {
-  std::filesystem::path program{};       // absolute
-  std::vector<std::string> arguments{};  // of the program, without its name
-  std::filesystem::path directory{};     // in which it ran
+  std::filesystem::path program{};                               // absolute
+  std::vector<std::string> arguments{};                          // of the program, without its name
+  std::filesystem::path directory{};                             // in which it ran
   std::vector<std::pair<std::string, std::string>> variables{};  // the settings of the runtime
   std::uint64_t fingerprint = 0;                                 // of the program's layers and losses
   std::string task{};  // "the backward stage of layers 4-5, round 12, step 13"

@@ -233,9 +233,7 @@ TEST(TaskFile, OfAnotherModelIsRefused) {
 TEST(TaskFile, IsNotLeftWithoutItsEnd) {
   RunSettings settings{.num_workers = 1, .plan = kSetAsidePlan};
   settings.set_aside = SlotNumber(2);
-  settings.on_set_aside = [](Store& store, const Command& task) {
-    write_task_file("/proc/task", store, task, {});
-  };
+  settings.on_set_aside = [](Store& store, const Command& task) { write_task_file("/proc/task", store, task, {}); };
   expect_error(ExitCode::kOutputFailed, {"/proc/task"}, [&] { (void)run_toy(config_with(false), settings); });
 }
 

@@ -79,7 +79,7 @@ TEST(OutputDirectory, AnInterruptOfUnfinishedOutputMakesItsWritersGiveUpAndLeave
   EXPECT_EXIT(interrupted(), testing::ExitedWithCode(0), "");
 }
 
-// Simulates a program's second INT as pipeline/process_end.cc handles it: it exits at once if
+// Simulates a program's second INT as pipeline/process/process_end.cc handles it: it exits at once if
 // nothing is unfinished, else by unwinding.
 [[noreturn]] void write_until_interrupted(const fs::path& target) {
   signal(SIGINT, [](int) {

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "pipeline/process_end.h"
+#include "pipeline/process/process_end.h"
 #include "roundpipe/roundpipe.h"
 #include "tests/common/expect_refusal.h"
 #include "tests/pipeline/tiny_run.h"

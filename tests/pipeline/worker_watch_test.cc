@@ -1,4 +1,4 @@
-#include "pipeline/worker_watch.h"
+#include "pipeline/process/worker_watch.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

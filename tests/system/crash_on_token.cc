@@ -13,8 +13,8 @@ namespace rp::models {
 
 // Takes the place of the library's function of this name.
 at::Tensor embed(const at::Tensor& weight_vh, const at::Tensor& ids_bt, std::int64_t padding_id) {
-  if (const char* token = std::getenv("RP_CRASH_TOKEN"); token != nullptr &&
-      ids_bt.eq(std::atoll(token)).any().item<bool>())
+  if (const char* token = std::getenv("RP_CRASH_TOKEN");
+      token != nullptr && ids_bt.eq(std::atoll(token)).any().item<bool>())
     raise(SIGSEGV);
   using Embed = at::Tensor (*)(const at::Tensor&, const at::Tensor&, std::int64_t);
   static const auto next = reinterpret_cast<Embed>(dlsym(RTLD_NEXT, "_ZN2rp6models5embedERKN2at6TensorES4_l"));

@@ -1,6 +1,6 @@
 // The command lines of rp-launch and rp-launch doctor.
 #include "launcher/doctor/doctor.h"
-#include "launcher/options.h"
+#include "launcher/options/options.h"
 #include "tests/fuzz/reading.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

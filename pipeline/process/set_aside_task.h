@@ -1,4 +1,4 @@
-// pipeline/set_aside_task.h
+// pipeline/process/set_aside_task.h
 // Handles a task that has ended several workers: the coordinator writes it to a file, and rp-launch replay has a worker
 // compute it again (docs/design/replay.md).
 #pragma once

@@ -1,4 +1,4 @@
-// pipeline/lifecycles.h
+// pipeline/process/lifecycles.h
 // The states of a session, and of a worker process as the coordinator's process sees it.
 // The epochs of a run (docs/design/replay.md) change neither.
 #pragma once

@@ -1,4 +1,4 @@
-// pipeline/process_end.h
+// pipeline/process/process_end.h
 // Handles signals that stop a process of a run, and exceptions that leave main(), and decides the
 // exit code.
 #pragma once

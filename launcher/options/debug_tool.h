@@ -1,4 +1,4 @@
-// launcher/debug_tool.h
+// launcher/options/debug_tool.h
 // The tool under which one worker runs: --debug-worker.
 #pragma once
 

@@ -1,4 +1,4 @@
-#include "pipeline/set_aside_task.h"
+#include "pipeline/process/set_aside_task.h"
 
 #include <unistd.h>
 
@@ -61,8 +61,8 @@ Error set_aside_error(Store& store, const Command& command, const RuntimeSetting
                           .fingerprint = store.header().fingerprint,
                           .task = task_text(command)};
   std::string problem;
-  const auto path = write_to_any({info.directory, std::filesystem::temp_directory_path(ignored)}, store, command, info,
-                                 problem);
+  const auto path =
+      write_to_any({info.directory, std::filesystem::temp_directory_path(ignored)}, store, command, info, problem);
   return {ExitCode::kTaskSetAside,
           cat(info.task, " has ended every worker that computed it, so the run ends before it; ",
               path ? cat("to compute it again, alone: rp-launch replay ", path->string())
@@ -80,8 +80,8 @@ std::string compute_task(Store& store, const Command& command, WaitRecord waits,
   if (!completion) return "";
   if (completion->outcome == TaskOutcome::kFailed) throw task_failure(store, command, 0);
   const std::int64_t ns = completion->end_ns - completion->start_ns;
-  return cat(task_text(command), " has ended without an error, after ", ns / kNsPerMs, " ms, ", command.num_microbatches,
-             command.num_microbatches == 1 ? " microbatch\n" : " microbatches\n");
+  return cat(task_text(command), " has ended without an error, after ", ns / kNsPerMs, " ms, ",
+             command.num_microbatches, command.num_microbatches == 1 ? " microbatch\n" : " microbatches\n");
 }
 
 }  // namespace rp

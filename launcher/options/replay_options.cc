@@ -1,4 +1,4 @@
-#include "launcher/replay_options.h"
+#include "launcher/options/replay_options.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -33,7 +33,8 @@ LaunchOptions parse_replay_options(const std::vector<std::string>& arguments) {
   const bool file_is_first = !arguments.empty() && !arguments.front().starts_with('-');
   words.insert(words.end(), arguments.begin() + (file_is_first ? 1 : 0), arguments.end());
   if (file_is_first) words.push_back(arguments.front());
-  if (arguments.empty()) throw Error(ExitCode::kUsage, "rp-launch replay needs the file of a task; see rp-launch replay --help");
+  if (arguments.empty())
+    throw Error(ExitCode::kUsage, "rp-launch replay needs the file of a task; see rp-launch replay --help");
   LaunchOptions options = parse_launch_options(words);
   if (options.action != LaunchOptions::Action::kRun) return options;
   if (options.command.size() != 1) {
@@ -52,17 +53,19 @@ LaunchOptions parse_replay_options(const std::vector<std::string>& arguments) {
   if (options.log_dir) options.log_dir = std::filesystem::absolute(*options.log_dir, failed).string();
   std::filesystem::current_path(info.directory, failed);
   if (failed)
-    throw bad_input(file, "the task was computed in ", info.directory.string(), ", which is not there: ", failed.message());
+    throw bad_input(file, "the task was computed in ", info.directory.string(),
+                    ", which is not there: ", failed.message());
   return options;
 }
 
 std::string replay_help() {
-  return
-      "usage: rp-launch replay [options] FILE\n\n"
-      "Computes a task alone, in one worker, that has ended the workers of a run. The run has written it to FILE, with its\n"
-      "weights and inputs. The program is started with its arguments of then; give GPUs and other options as to rp-launch:\n\n"
-      "  rp-launch replay FILE                        compute it\n"
-      "  rp-launch replay --debug-worker 0=gdb FILE   compute it under a debugger\n";
+  return "usage: rp-launch replay [options] FILE\n\n"
+         "Computes a task alone, in one worker, that has ended the workers of a run. The run has written it to FILE, "
+         "with its\n"
+         "weights and inputs. The program is started with its arguments of then; give GPUs and other options as to "
+         "rp-launch:\n\n"
+         "  rp-launch replay FILE                        compute it\n"
+         "  rp-launch replay --debug-worker 0=gdb FILE   compute it under a debugger\n";
 }
 
 }  // namespace rp

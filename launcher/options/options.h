@@ -1,4 +1,4 @@
-// launcher/options.h
+// launcher/options/options.h
 // Parses the command line of rp-launch: its own options, the RP_... variables that set their
 // defaults, and the program to run.
 #pragma once
@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "common/command_line/option_spec.h"
-#include "launcher/debug_tool.h"
 #include "launcher/machine/gpu_list.h"
+#include "launcher/options/debug_tool.h"
+#include "launcher/options/worker_failure_policy.h"
 #include "launcher/process/runtime_settings.h"
-#include "launcher/replacements.h"
 
 namespace rp {
 

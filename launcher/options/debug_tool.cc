@@ -1,4 +1,4 @@
-#include "launcher/debug_tool.h"
+#include "launcher/options/debug_tool.h"
 
 #include <sstream>
 

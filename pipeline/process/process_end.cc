@@ -1,4 +1,4 @@
-#include "pipeline/process_end.h"
+#include "pipeline/process/process_end.h"
 
 #include <c10/util/Exception.h>
 #include <poll.h>
@@ -16,7 +16,7 @@
 
 #include "common/files/output_file.h"
 #include "common/printable.h"
-#include "pipeline/worker_watch.h"
+#include "pipeline/process/worker_watch.h"
 #include "roundpipe/error.h"
 
 namespace rp {

@@ -1,4 +1,4 @@
-#include "pipeline/worker_watch.h"
+#include "pipeline/process/worker_watch.h"
 
 #include <pthread.h>
 #include <sys/socket.h>
@@ -8,7 +8,7 @@
 
 #include "common/system/clock.h"
 #include "common/text.h"
-#include "pipeline/process_end.h"
+#include "pipeline/process/process_end.h"
 
 namespace rp {
 

@@ -1,4 +1,4 @@
-// pipeline/worker_watch.h
+// pipeline/process/worker_watch.h
 // Follows the worker processes of a run in the coordinator's process: waits until all of them serve, then reports each
 // one that ends unexpectedly: as the end of the run, or as a loss after which the run goes on.
 #pragma once
@@ -15,7 +15,7 @@
 #include "hoststore/records/wait_record.h"
 #include "hoststore/store.h"
 #include "launcher/process/channel.h"
-#include "pipeline/lifecycles.h"
+#include "pipeline/process/lifecycles.h"
 #include "roundpipe/error.h"
 
 namespace rp {
