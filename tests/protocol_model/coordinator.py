@@ -25,6 +25,8 @@ class Coordinator(Updates):
         self.kept_buffers = []  # with which the present step started
         self.most_live = 0
         self.must_load_weights = False
+        self.held = None  # the number of the slot that is set aside, once one is
+        self.is_task_written = False  # that of the slot; the run then ends
         # The epoch
         numbers = range(self.config.workers)
         self.state = CHANGING  # to the first epoch
@@ -38,7 +40,7 @@ class Coordinator(Updates):
         self.frees_of_change = []  # only with a mistake
         self.actions_of_run = [self.accept_round, self.call_step, self.drop_kept, self.dispatch, self.dispatch, self.commit,
                                self.add_gradient, self.update_weights, self.update_weights, self.flush_frees, self.report,
-                               self.read_message, self.begin_epoch, self.admit_worker]
+                               self.read_message, self.begin_epoch, self.admit_worker, self.write_task]
 
     @property
     def actions(self):
@@ -147,6 +149,8 @@ class Coordinator(Updates):
         if self.outstanding[worker] > self.config.tasks_ahead:
             return ''
         slot = self.slots[self.next_dispatch]
+        if self.held is not None and slot.number >= self.held and not self.mistake('set_aside_sent'):
+            return ''
         slot.worker = worker
         first_event = self.next_event[worker]
         self.next_event[worker] += self.config.microbatches
@@ -162,6 +166,36 @@ class Coordinator(Updates):
         self.sent_before.add(slot.number)
         self.store.commands[worker].push(Command(self.store.epoch, slot, first_event))
         return f'{slot} dispatched to worker {worker}'
+
+    def set_aside(self, number):
+        """The task of this slot has ended several workers: neither it nor a later one is sent again."""
+        if number < self.store.commit_point:
+            return f'slot {number} is committed already'
+        self.held = number if self.held is None else min(number, self.held)
+        return f'sets slot {number} aside'
+
+    def write_task(self):
+        """Writes the task with its weights and inputs, once everything before it is committed. The run then ends."""
+        store = self.store
+        if self.held is None or self.state == CHANGING:
+            return ''
+        if store.commit_point != self.held and not self.mistake('set_aside_at_once'):
+            return ''
+        slot = self.slots[self.held]
+        for parameter in slot.parameters:
+            version = 0 if parameter == self.config.frozen else slot.attempt.version
+            if store.published[parameter] < version and not self.mistake('set_aside_unpublished'):
+                return ''
+            if store.saved.version[parameter][version % store.saved.copies] != [version, version]:
+                raise Violation('task without its weights')
+        for kind, place in slot.inputs():
+            for microbatch in range(self.config.microbatches):
+                block = Block(kind, place, slot.attempt.number, microbatch)
+                arena, cell = self.live.get(block, (None, None))
+                if arena is None or arena.owner.get(cell) != block or cell not in arena.content:
+                    raise Violation('task without its inputs')
+        self.is_task_written = True
+        return f'writes the task of {slot}'
 
     def commit(self):
         """Commit is in slot order, when the completion of the next slot is there."""
@@ -270,6 +304,8 @@ class Coordinator(Updates):
         kind, worker = self.launcher.channel.pop(0)
         if kind == 'left':
             return f'goes on without worker {worker}'
+        if kind == 'set aside':
+            return self.set_aside(worker)
         self.waiting_for.discard(worker)
         if self.store.acknowledged[worker] == self.store.epoch or worker in self.members:
             self.signal_for(worker)

@@ -3,6 +3,7 @@ from process import Process
 from store import Violation
 from worker import Worker
 
+MAX_DEATHS = 3  # of workers in one task
 MAX_STARTS = 400  # of one worker; more are a crash loop that nobody ends
 
 
@@ -27,6 +28,8 @@ class Launcher(Process):
         self.pending = []  # messages that did not fit
         self.requests = []  # from the coordinator: workers whose epoch has ended, which may be replaced
         self.is_reported = [False for _ in range(self.config.workers)]
+        self.deaths = {}  # by slot
+        self.must_start = set()  # workers that are replaced in any case, so that what is before the task can be computed
         self.left = set()  # workers that are not replaced any more
         self.undead += [worker for worker in self.workers if worker.landing]  # only with a mistake
         self.workers = []
@@ -39,11 +42,22 @@ class Launcher(Process):
             is_gone = not worker.alive and (not worker.landing or self.mistake('no_wait_for_death'))
             if is_gone and not self.is_reported[worker.number]:
                 self.is_reported[worker.number] = True
+                self.count_death(worker)
                 self.report('gone', worker.number)
                 if self.mistake('replaced_unasked'):
                     self.start(worker.number)
                 return f'worker {worker.number} has ended'
         return ''
+
+    def count_death(self, worker):
+        """A task that has ended several workers is set aside; the coordinator hears of it before the last of them."""
+        slot = worker.died_in
+        if slot is None:
+            return
+        self.deaths[slot] = self.deaths.get(slot, 0) + 1
+        if self.deaths[slot] >= MAX_DEATHS:
+            self.must_start.add(worker.number)
+            self.report('set aside', slot)
 
     def report(self, kind, worker):
         if self.mistake('message_lost') and len(self.channel) >= self.config.channel_places:
@@ -62,7 +76,9 @@ class Launcher(Process):
         number = self.requests.pop(0)
         if self.mistake('replaced_unasked') and self.workers[number].alive:
             return f'worker {number} is replaced already'
-        if self.starts[number] >= self.config.max_restarts and not self.mistake('restarts_not_counted'):
+        if number in self.must_start:
+            self.must_start.remove(number)
+        elif self.starts[number] >= self.config.max_restarts and not self.mistake('restarts_not_counted'):
             self.left.add(number)
             self.report('left', number)
             return f'does not replace worker {number}'

@@ -37,6 +37,10 @@ MISTAKES = {
     'stays_stopped': Mistake('a worker that stopped for an epoch does not take commands again', 'deadlock'),
     'no_signal_for_the_dead': Mistake("a survivor's stream waits for ever for a dead worker's word", 'deadlock', 126),
     'signal_for_the_living': Mistake("the words of living workers are published for them, too", 'word went back'),
+    # A task that ends its workers
+    'set_aside_sent': Mistake('the task is sent again', 'livelock'),
+    'set_aside_at_once': Mistake('the task is written before everything before it is committed', 'task without its inputs'),
+    'set_aside_unpublished': Mistake('the task is written before its weights are published', 'task without its weights'),
     # The coordinator's death
     'no_barrier': Mistake('updates of a step begin before all its gradients are final', 'loss differs', 67),
     'no_undo': Mistake('a piece of an update that was half written is not restored', 'loss differs'),

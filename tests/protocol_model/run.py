@@ -9,7 +9,9 @@ from training import EVENTS, Config
 
 TICKS = 2000000  # a run that takes longer does not end
 OK, LOAD_WEIGHTS, NO_WORKERS = 'ok', 'ended: weights must be loaded', 'ended: no worker is left'
-GOOD_ENDS = (OK, LOAD_WEIGHTS, NO_WORKERS)
+SET_ASIDE = 'ended: a task was set aside'
+GOOD_ENDS = (OK, LOAD_WEIGHTS, NO_WORKERS, SET_ASIDE)
+POISONED_EVERY = 8  # one run in so many has a task that ends every worker
 
 
 class Run:
@@ -39,6 +41,9 @@ class Run:
                 return LOAD_WEIGHTS
             if self.launcher.is_lost():
                 return NO_WORKERS
+            if self.coordinator.is_task_written:
+                self.check_set_aside()
+                return SET_ASIDE
             self.tick += 1
             if self.tick > TICKS:
                 raise Violation('livelock')
@@ -175,6 +180,11 @@ class Run:
                 and len(self.saved.reported) == self.config.steps
                 and all(self.store.published[p] == self.config.steps for p in self.config.trained))
 
+    def check_set_aside(self):
+        slot = self.coordinator.slots[self.coordinator.held]
+        if (slot.attempt.round, slot.index) != self.config.poison[:2]:
+            raise Violation('innocent task set aside')
+
     def check_end(self):
         c = self.config
         reference = self.coordinator.reference
@@ -216,6 +226,9 @@ def play(seed, index, mistake=None, trace=False):
     """Plays one run; returns its configuration, its outcome and its counts."""
     rng = random.Random(seed * 1000003 + index)
     config = Config(rng, mistake)
+    is_of_task = mistake is not None and mistake.startswith('set_aside')
+    if is_of_task or mistake is None and index % POISONED_EVERY == POISONED_EVERY - 1:
+        config.poison_a_task(random.Random(f'{seed} {index}'))  # which draws nothing from `rng`
     run = Run(config, rng, trace)
     try:
         outcome = run.play()

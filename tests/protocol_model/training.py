@@ -69,6 +69,7 @@ class Config:
         self.gradient_blocks = sorted((p, use) for p in self.trained for use in self.uses[p])
         self.plans = self.draw_plans(rng)
         self.failure = self.draw_failure(rng) if fails else None  # (round, stage, microbatch)
+        self.poison = None  # (round, stage, microbatch) that ends every worker which computes it
         self.restarts = rng.random() < 0.5  # the coordinator is started again after its death
         self.coordinator_kills = rng.choice((0, 1, 1, 2, 3)) if self.restarts else 0
 
@@ -89,6 +90,12 @@ class Config:
         round_number = rng.randrange(self.rounds)
         return round_number, rng.randrange(len(self.stages(round_number))), rng.randrange(self.microbatches)
 
+    def poison_a_task(self, rng):
+        round_number, stage, microbatch = self.draw_failure(rng)
+        self.poison = round_number, stage, microbatch - (rng.random() < 0.5)  # -1: before its weights are there
+        self.failing_starts = min(self.failing_starts, 1)  # with none, few runs would come that far
+        self.max_restarts = max(self.max_restarts, 1)
+
     def stages(self, round_number):
         plan = self.plans[round_number]
         return ([(FORWARD, first, end) for first, end in plan.forward_stages]
@@ -102,7 +109,7 @@ class Config:
     def __str__(self):
         names = ('workers layers microbatches steps rounds_per_step asynchronous clipping tied frozen signals kills hangs '
                  'max_restarts failing_starts returns channel_places tasks_ahead free_places keeps_blocks first_arena_blocks '
-                 'bias failure restarts coordinator_kills')
+                 'bias failure poison restarts coordinator_kills')
         return ' '.join(f'{name}={getattr(self, name)}' for name in names.split())
 
 

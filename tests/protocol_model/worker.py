@@ -52,6 +52,7 @@ class Worker(Process):
         self.alive = True
         self.stopped = False  # hangs: its host does nothing any more
         self.ends_at_start = False
+        self.died_in = None  # the slot whose task has ended it
         self.landing = 0  # operations that its device still performs after its death
         self.epoch = 0  # which it has acknowledged
         self.is_serving = False  # in that epoch
@@ -225,6 +226,8 @@ class Worker(Process):
     def compute(self):
         """One microbatch of the first task; its writes are enqueued if memory is granted."""
         task = self.queue[0] if self.queue else None
+        if task is not None and (task.slot.attempt.round, task.slot.index, -1) == self.config.poison:
+            return self.die_in(task.slot)
         if self.halted or task is None or task not in self.staged or task.fetched <= task.computed:
             return ''
         slot = task.slot
@@ -233,6 +236,8 @@ class Worker(Process):
             return ''
         if (slot.attempt.round, slot.index, microbatch) == self.config.failure and not self.store.saved.failure_handled:
             return self.report_failure(task)
+        if (slot.attempt.round, slot.index, microbatch) == self.config.poison:
+            return self.die_in(slot)
         is_last = microbatch == self.config.microbatches - 1
         outputs = slot.outputs() + (slot.buffers() if is_last else [])
         if outputs and not self.is_memory_granted(slot, len(outputs)):
@@ -249,6 +254,12 @@ class Worker(Process):
         if is_last:
             self.end_task(task)
         return f'computes microbatch {microbatch} of {slot}'
+
+    def die_in(self, slot):
+        self.die(self.rng)
+        self.died_in = slot.number
+        self.counts['deaths in the poisoned task'] += 1
+        return f'dies in {slot}'
 
     def report_failure(self, task):
         """A failing user function is data, handled when the commit point reaches its slot."""
