@@ -72,7 +72,7 @@ std::optional<Hang> HangWatch::check_starting(const std::vector<ProcessSnapshot>
   for (std::size_t i = 1; i < processes.size(); ++i) {
     const bool is_starting = !processes[i].status && processes[i].state < ProcessState::kIdle;
     processes_[i].starting_ns = is_starting ? processes_[i].starting_ns + slice_ns : 0;
-    if (processes_[i].starting_ns < start_ns_ || kernel_.tracer_of(processes[i].pid) != 0) continue;
+    if (processes_[i].starting_ns < start_ns_ || is_looked_into(processes[i])) continue;
     return Hang{.process = i,
                 .what = cat("did not start within ", start_ns_ / kNsPerSecond,
                             " s (--attach-timeout; a longer time is for programs that do much before start())"),
@@ -104,6 +104,10 @@ std::optional<HangWatch::Culprit> HangWatch::culprit_of(const std::vector<Proces
   return culprit;
 }
 
+bool HangWatch::is_looked_into(const ProcessSnapshot& process) const {
+  return (expects_debuggers_ && process.has_crashed) || kernel_.tracer_of(process.pid) != 0;
+}
+
 std::int64_t HangWatch::adapted_limit_ns(const ProcessSnapshot& coordinator, const Culprit& culprit) const {
   constexpr std::int64_t kFirstSlots = 10;
   std::int64_t limit_ns = coordinator.progress.committed < kFirstSlots ? kFirstMinNs : kMinNs;
@@ -129,10 +133,10 @@ std::optional<Hang> HangWatch::check_progress(const std::vector<ProcessSnapshot>
     return std::nullopt;
   }
   const std::optional<Culprit> culprit = culprit_of(processes);
-  const bool is_traced = std::any_of(processes.begin(), processes.end(), [this](const auto& process) {
-    return !process.status && kernel_.tracer_of(process.pid) != 0;
+  const bool has_visitor = std::any_of(processes.begin(), processes.end(), [this](const auto& process) {
+    return !process.status && is_looked_into(process);
   });
-  if (!culprit || is_traced || processes.front().is_stopped_by_signal()) {
+  if (!culprit || has_visitor || processes.front().is_stopped_by_signal()) {
     forget_silence();
     return std::nullopt;
   }

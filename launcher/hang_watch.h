@@ -40,8 +40,10 @@ class HangWatch {
     std::function<pid_t(pid_t, const std::string&)> thread_named = rp::thread_named;
   };
 
-  HangWatch() = default;
-  explicit HangWatch(Kernel kernel) : kernel_(std::move(kernel)) {}
+  // `expects_debuggers`: processes that have crashed wait for a debugger (--attach-on-fault), as long as it takes.
+  explicit HangWatch(bool expects_debuggers = false) : HangWatch(Kernel{}, expects_debuggers) {}
+  explicit HangWatch(Kernel kernel, bool expects_debuggers = false)
+      : kernel_(std::move(kernel)), expects_debuggers_(expects_debuggers) {}
 
   // Sets after how many seconds without progress a process hangs. 0 means 600, and if `may_adapt`, the limit for a
   // worker's task then follows from the run itself: kMinFactor times the longest time without progress so far, at least
@@ -92,10 +94,13 @@ class HangWatch {
                                                    std::int64_t slice_ns);
   // Returns nothing if the run waits for nothing but the user's program.
   [[nodiscard]] static std::optional<Culprit> culprit_of(const std::vector<ProcessSnapshot>& processes);
+  // A person looks into the process, or will.
+  [[nodiscard]] bool is_looked_into(const ProcessSnapshot& process) const;
   [[nodiscard]] std::int64_t adapted_limit_ns(const ProcessSnapshot& coordinator, const Culprit& culprit) const;
   void forget_silence();
 
   Kernel kernel_;
+  bool expects_debuggers_;
   std::int64_t wait_ns_ = kDefaultWaitTimeoutSeconds * kNsPerSecond;
   bool may_replace_ = false;
   bool adapts_ = false;

@@ -136,6 +136,7 @@ LaunchPlan make_launch_plan(const LaunchOptions& options, const LocalMachine& ma
   plan.on_worker_failure = options.on_worker_failure;
   plan.restarts_coordinator = options.restarts_coordinator;
   plan.max_restarts = options.max_restarts;
+  plan.attaches_on_fault = options.settings.attach_on_fault.value_or(false);
   plan.log_dir = options.log_dir.value_or("");
   const GpuChoice choice = chosen_gpus(options, machine, own_directory, library_path);
   const std::vector<Gpu>& gpus = choice.gpus;

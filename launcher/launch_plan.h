@@ -34,7 +34,8 @@ struct LaunchPlan {
   WorkerFailurePolicy on_worker_failure = WorkerFailurePolicy::kReplay;
   bool restarts_coordinator = false;
   int max_restarts = 0;
-  std::string note;  // a note for the user about the choice of GPUs; empty if there is none
+  bool attaches_on_fault = false;  // a process that crashes waits for a debugger
+  std::string note;                // a note for the user about the choice of GPUs; empty if there is none
 };
 
 // The resources of this machine, and the variables of its environment that affect the plan.

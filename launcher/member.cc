@@ -170,8 +170,8 @@ void Member::end_hung(const Hang& hang) {
   process_.send_signal_to_thread(hang.thread, SIGABRT);
 }
 
-void Member::end_if_overdue() {
-  if (!alive() || !abort_deadline_.passed()) return;
+void Member::end_if_overdue(bool keeps_crashed) {
+  if (!alive() || !abort_deadline_.passed() || (keeps_crashed && entry_.observe_fault_ready())) return;
   abort_deadline_ = Deadline::never();
   process_.kill_group();
 }

@@ -64,7 +64,8 @@ class Member {
   // that is, and with SIGKILL if that does not end it. end_if_overdue() must be called from time to time until it is
   // dead.
   void end_hung(const Hang& hang);
-  void end_if_overdue();
+  // `keeps_crashed`: a process that has recorded its fault waits for a debugger.
+  void end_if_overdue(bool keeps_crashed = false);
   // Why rp-launch has ended the process as a failure; nothing if it has not.
   [[nodiscard]] const std::optional<Hang>& hang() const { return hang_; }
   // Reaps the process if it has ended. Returns true if it is reaped now. Under a tool, both must have ended: a debugger

@@ -27,6 +27,7 @@ constexpr std::int64_t kOutputNs = 2 * kNsPerSecond;  // for queued output, once
 Supervisor::Supervisor(LaunchPlan plan)
     : run_(RunContext::create(std::move(plan), SignalReader::handled())),
       oom_(Cgroup::of_this_process()),
+      hangs_(run_.plan.attaches_on_fault),
       lost_(run_.plan.on_worker_failure, run_.plan.max_restarts),
       restarts_(run_.plan.max_restarts) {
   signal(SIGPIPE, SIG_IGN);
@@ -48,6 +49,7 @@ int Supervisor::run() {
     if (all_dead() && !phase_.is(RunPhase::kRestarting) && !phase_.is(RunPhase::kDone)) move_to(RunPhase::kDone);
     if (deadline_.passed()) on_deadline();
     if (hangs_.next_check().passed()) check_hangs();
+    serve_debuggers();
     if (progress_.next_check().passed()) phase_.is(RunPhase::kRunning) ? progress_.check() : progress_.stop();
   }
   finish();
@@ -56,7 +58,8 @@ int Supervisor::run() {
 
 Deadline Supervisor::next_deadline() const {
   Deadline next = deadline_;
-  for (const Deadline& other : {progress_.next_check(), lost_.next_start(), hangs_.next_check(), restart_start_}) {
+  for (const Deadline& other :
+       {progress_.next_check(), lost_.next_start(), hangs_.next_check(), visits_check_, restart_start_}) {
     if (other.left_ns() < next.left_ns()) next = other;
   }
   return next;

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -85,6 +86,9 @@ class Supervisor {
   void add_worker(int worker);
   // Looks for a process that hangs, and ends it: the rest follows from its death. Without the coordinator the run ends.
   void check_hangs();
+  // Says of each process that has crashed and waits for a debugger how to attach one, and lets it end once that has
+  // left.
+  void serve_debuggers();
   [[nodiscard]] Failure failure_of(Member& member) const;
   void note_failure(Member& member);
   // Reports the failure, at most once for each run.
@@ -111,7 +115,13 @@ class Supervisor {
   Deadline deadline_ = Deadline::never();  // of the phase
   ProgressWatch progress_{run_, members_};
   HangWatch hangs_;
-  bool has_been_stopped_ = false;  // rp-launch was stopped, since the loop last waited
+  struct Visit {
+    bool is_told = false;
+    bool has_begun = false;
+  };
+  std::map<pid_t, Visit> visits_;                  // of debuggers, by process that has crashed
+  Deadline visits_check_ = Deadline::after_ns(0);  // never, unless --attach-on-fault is given
+  bool has_been_stopped_ = false;                  // rp-launch was stopped, since the loop last waited
   bool is_patience_told_ = false;
   bool is_failure_told_ = false;
   std::uint64_t state_advances_ = 0;  // by the coordinator, at the last call of writes_state()

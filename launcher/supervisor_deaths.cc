@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/text.h"
+#include "launcher/process/process_stat.h"
 #include "launcher/supervisor.h"
 #include "roundpipe/error.h"
 
@@ -122,7 +123,7 @@ void Supervisor::restart_program() {
   }
   if (!all_dead() || !restart_start_.passed()) return;
   restart_start_ = Deadline::never();
-  hangs_ = HangWatch();
+  hangs_ = HangWatch(run_.plan.attaches_on_fault);
   members_.resize(1);
   members_.front() = std::make_unique<Member>(run_, run_.plan.processes[0],
                                               end_.set_aside ? Member::Restart::kOnlySaves : Member::Restart::kGoesOn);
@@ -188,8 +189,29 @@ void Supervisor::add_worker(int worker) {
                    may_start ? " is started again, as rp-launch ctl has asked\n" : " cannot be started now\n"));
 }
 
+// The report follows when the process has ended.
+void Supervisor::serve_debuggers() {
+  constexpr std::int64_t kIntervalNs = kNsPerSecond / 20;  // a debugger needs longer to attach
+  if (!visits_check_.passed()) return;
+  visits_check_ = run_.plan.attaches_on_fault ? Deadline::after_ns(kIntervalNs) : Deadline::never();
+  if (!run_.plan.attaches_on_fault) return;
+  for (const auto& member : members_) {
+    FaultBoardEntry entry = run_.board.entry(member->board_index());
+    if (!member->alive() || !entry.observe_fault_ready()) continue;
+    const pid_t pid = member->pid();
+    Visit& visit = visits_[pid];
+    if (!std::exchange(visit.is_told, true)) {
+      run_.err.add(cat("rp-launch: ", member->name(), " (pid ", pid, ") has crashed and waits for a debugger: gdb -p ",
+                       pid, "; it ends when the debugger leaves it, or with kill -KILL ", pid, "\n"));
+    }
+    const bool is_traced = tracer_of(pid) != 0;
+    if (visit.has_begun && !is_traced) entry.publish_debugger_left();
+    visit.has_begun |= is_traced;
+  }
+}
+
 void Supervisor::check_hangs() {
-  for (const auto& member : members_) member->end_if_overdue();
+  for (const auto& member : members_) member->end_if_overdue(run_.plan.attaches_on_fault);
   std::string notes;
   const std::optional<Hang> hang = hangs_.check(progress_.snapshots(), now_ns(), notes);
   if (!phase_.is(RunPhase::kRunning) || finished_) return;

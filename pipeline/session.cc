@@ -120,7 +120,7 @@ Session::Impl::Impl(int argc, char** argv, const SessionOptions& options)
     board_ = new FaultBoard(FaultBoard::attach(std::move(role_.fault_board)));
     g_board_entry = board_entry();
     g_board_entry->publish_start(getpid());
-    install_crash_handler(*g_board_entry);
+    install_crash_handler(*g_board_entry, *settings_.attach_on_fault);
   } else {
     own_board_.emplace(FaultBoard::create(2));
     board_ = &*own_board_;

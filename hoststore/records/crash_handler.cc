@@ -4,6 +4,7 @@
 #include <execinfo.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <time.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -31,6 +32,7 @@ constexpr unsigned kBacktraceSeconds = 2;
 // only a pointer, and is set before the handlers are installed.
 std::optional<FaultBoardEntry> g_entry;
 std::atomic<int> g_fatal_signal{0};
+bool g_waits_for_debugger = false;
 
 const char* signal_text(int signal_number) {
   switch (signal_number) {
@@ -118,6 +120,15 @@ void admit(int signal_number, void (*handler)(int)) {
   pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
 }
 
+// Waits until rp-launch has seen a debugger attach to this process and leave it again. This process cannot see it: it
+// is stopped while a debugger looks at it.
+void wait_for_debugger() {
+  if (!g_waits_for_debugger) return;
+  prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);  // not only parents may attach, where Yama restricts that
+  const timespec pause{.tv_sec = 0, .tv_nsec = 20'000'000};
+  while (!g_entry->observe_debugger_left()) nanosleep(&pause, nullptr);
+}
+
 [[noreturn]] void die_by(int signal_number) {
   admit(signal_number, SIG_DFL);
   raise(signal_number);
@@ -166,13 +177,16 @@ void on_fatal_signal(int signal_number, siginfo_t* info, void* context) {
   if (is_forked_child(entry)) die_by(signal_number);
   if (!entry.claim_fault()) {
     wait_for_first_fault();
+    wait_for_debugger();
     die_by(signal_number);
   }
   entry.set_fault(FaultKind::kSignal, signal_number, info->si_addr);
   append_cause(entry, signal_number, *info);
   arm_backtrace_timeout();
   append_frames(entry, interrupted_instruction(context));
+  alarm(0);
   entry.publish_fault();
+  wait_for_debugger();
   die_by(signal_number);
 }
 
@@ -205,9 +219,10 @@ SignalStack::~SignalStack() {
   munmap(memory_, size_bytes_);
 }
 
-void install_crash_handler(FaultBoardEntry entry) {
+void install_crash_handler(FaultBoardEntry entry, bool waits_for_debugger) {
   static SignalStack main_stack;
   g_entry = entry;
+  g_waits_for_debugger = waits_for_debugger;
   // The first backtrace() of a process loads the unwinder, which a signal handler must not do.
   std::array<void*, 2> frames{};
   backtrace(frames.data(), static_cast<int>(frames.size()));

@@ -28,8 +28,9 @@ class SignalStack {
 // a backtrace (symbol+offset if the module exports symbols, otherwise module+offset). The
 // process then ends by the same signal. Call once, in the main thread, which gets a SignalStack for
 // the life of the process. The board must outlive the last thread of the process. Any number of
-// threads may crash at the same time; the first fault is recorded.
-void install_crash_handler(FaultBoardEntry entry);
+// threads may crash at the same time; the first fault is recorded. `waits_for_debugger`: before the process ends, it
+// waits for FaultBoardEntry::publish_debugger_left().
+void install_crash_handler(FaultBoardEntry entry, bool waits_for_debugger = false);
 
 // Records an exception that ends the process.
 void record_exception(FaultBoardEntry entry, const ExceptionDescription& exception);

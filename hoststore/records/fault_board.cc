@@ -20,7 +20,7 @@ namespace rp {
 namespace {
 
 constexpr std::uint64_t kBoardMagic = 0x31544c5541465052;  // "RPFAULT1"
-constexpr std::uint32_t kBoardVersion = 6;
+constexpr std::uint32_t kBoardVersion = 7;
 
 static_assert(ShmSafe<FaultBoardHeader> && sizeof(FaultBoardHeader) == 32);
 static_assert(ShmSafe<FaultEntryFormat> && sizeof(FaultEntryFormat) <= kFaultEntryBytes);
@@ -211,6 +211,9 @@ std::optional<Fault> FaultBoardEntry::fault() const {
   };
 }
 
+void FaultBoardEntry::publish_debugger_left() { entry_->debugger_has_left.store(1, kRelaxed); }
+bool FaultBoardEntry::observe_debugger_left() const { return entry_->debugger_has_left.load(kRelaxed) != 0; }
+
 std::uint32_t FaultBoardEntry::num_starts() const { return entry_->num_starts.load(kRelaxed); }
 
 void FaultBoardEntry::prepare_start() {
@@ -221,6 +224,7 @@ void FaultBoardEntry::prepare_start() {
 void FaultBoardEntry::clear() {
   entry_->ready.store(0, kRelaxed);
   entry_->claimed.store(0, kRelaxed);
+  entry_->debugger_has_left.store(0, kRelaxed);
   entry_->pid.store(0, kRelaxed);
   entry_->num_advances.store(0, kRelaxed);
   publish_state(ProcessState::kNotStarted);

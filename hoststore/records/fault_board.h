@@ -103,8 +103,8 @@ struct FaultBoardHeader {
   std::uint64_t entry_bytes;
 };
 
-// One entry as stored in the file. Entry i is at (1 + i) * kFaultEntryBytes. Writer of all fields but num_starts:
-// the entry's process.
+// One entry as stored in the file. Entry i is at (1 + i) * kFaultEntryBytes. Writer of all fields but num_starts and
+// debugger_has_left: the entry's process.
 struct FaultEntryFormat {
   using ShmFormat = void;
   std::atomic<std::int32_t> pid;
@@ -136,7 +136,7 @@ struct FaultEntryFormat {
   std::atomic<std::int64_t> dispatched;
   std::atomic<std::int64_t> committed;
   std::atomic<std::int32_t> num_microbatches;
-  std::uint32_t reserved2;
+  std::atomic<std::uint32_t> debugger_has_left;  // by rp-launch, for a process that has crashed
   std::atomic<std::int64_t> changed_ns;
   std::atomic<std::uint32_t> num_notices;  // number ever written; the newest is in crash_notices[(num_notices - 1) % 2]
   char crash_notices[2][kCrashNoticeBytes];
@@ -208,6 +208,10 @@ class FaultBoardEntry {
   void prepare_start();
   // Returns how many processes have had this entry.
   [[nodiscard]] std::uint32_t num_starts() const;
+
+  // Lets a process end that has crashed and waits for a debugger. Writer: rp-launch; the process observes it.
+  void publish_debugger_left();
+  [[nodiscard]] bool observe_debugger_left() const;
 
  private:
   friend class FaultBoard;

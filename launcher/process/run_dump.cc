@@ -166,6 +166,8 @@ ProcessSnapshot snapshot_of(const std::string& name, int board_index, pid_t pid,
   ProcessSnapshot snapshot{.name = name, .is_worker = board_index > 0, .pid = pid, .status = status};
   if (!status) snapshot.kernel_state = process_stat(pid).state;
   snapshot.state = entry.state();
+  if (const std::optional<Fault> fault = entry.fault())
+    snapshot.has_crashed = fault->kind == FaultKind::kSignal || fault->kind == FaultKind::kAssertion;
   snapshot.num_advances = entry.num_advances();
   snapshot.task = entry.task();
   snapshot.progress = entry.progress();

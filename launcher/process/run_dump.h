@@ -26,6 +26,7 @@ struct ProcessSnapshot {
   std::optional<int> status = std::nullopt;  // of a dead process, in the format of waitpid()
   char kernel_state = '?';                   // as in proc(5): R, S, D, T ...; '?': unknown
   ProcessState state = ProcessState::kNotStarted;
+  bool has_crashed = false;  // it has recorded a fatal signal or a broken invariant
   std::uint64_t num_advances = 0;
   BoardTask task = {};
   BoardProgress progress = {};

@@ -15,8 +15,8 @@
 
 namespace rp {
 
-// The settings that were given. A field without a value was not given. Adds fields for settings that only measurements
-// use.
+// The settings that were given. A field without a value was not given. Adds fields for settings that are no concern of
+// a program.
 inline constexpr int kMaxWaitTimeoutSeconds = 1'000'000;
 inline constexpr int kDefaultWaitTimeoutSeconds = 600;
 
@@ -24,6 +24,8 @@ struct RuntimeSettings : SessionOptions {
   // RP_YIELD_TO_ACTIVATIONS: which bulk copies let inputs and outputs pass on a worker's link: "all" (the default),
   // "weights", "gradients", "none".
   std::optional<std::string> yield_to_activations{};
+  // RP_ATTACH_ON_FAULT: a process that crashes waits until a debugger has attached to it and has left it again.
+  std::optional<bool> attach_on_fault{};
 
   // Reads the variables; an empty one counts as unset. Throws rp::Error (kUsage) that names the variable.
   [[nodiscard]] static RuntimeSettings from_environment();

@@ -68,6 +68,24 @@ TEST_F(HangWatchTest, ATaskThatTakesFarLongerThanAnyBeforeHangs) {
   EXPECT_THAT(hang_->what, HasSubstr("hangs: for 10.0 s nothing was computed or updated"));
 }
 
+TEST_F(HangWatchTest, AProcessThatHasCrashedMayWaitForADebugger) {
+  processes_[2].has_crashed = true;
+  progress();
+  EXPECT_NEAR(silence(), 10, 1) << "it is not asked to wait";
+  watch_ = HangWatch({.tracer_of = [](pid_t) { return 0; },
+                      .run_delay_ns = [](pid_t) { return 0; },
+                      .thread_named = [](pid_t pid, const std::string&) { return pid; }},
+                     /*expects_debuggers=*/true);
+  watch_.set_wait_timeout(0, true);
+  progress();
+  EXPECT_EQ(silence(2000), -1);
+  processes_[1].state = ProcessState::kAttached;
+  processes_[1].has_crashed = true;  // while it starts
+  EXPECT_EQ(silence(2000), -1);
+  processes_[1].has_crashed = processes_[2].has_crashed = false;
+  EXPECT_GT(silence(), 0);
+}
+
 TEST_F(HangWatchTest, ARunWithLongTasksHasMorePatience) {
   progress();
   EXPECT_EQ(silence(4), -1);

@@ -7,6 +7,7 @@ import os
 import random
 import re
 import subprocess
+import time
 import unittest
 from pathlib import Path
 
@@ -118,6 +119,34 @@ class SetAsideTest(LaunchedTest):
         data = self.data.rename(self.directory / "moved")
         self.assertIn("has ended without an error", self.replay(file), "the data are in the file")
         self.assertTrue(data.exists())
+
+
+class AttachOnFaultTest(LaunchedTest):
+    def test_a_process_that_crashes_waits_for_a_debugger(self):
+        data = self.directory / "data.tokens"
+        make_data(data)
+        log = self.directory / "log"
+        with log.open("w") as file:
+            process = subprocess.Popen(self.command(settings(self.output, data=data, max_steps=STEPS),
+                                                    ["--workers", "2", "--attach-on-fault", "--wait-timeout", "1"]),
+                                       stdout=file, stderr=file, cwd=self.directory, env=os.environ | CRASHES)
+        self.addCleanup(process.kill)
+        for number in range(3):
+            end = time.monotonic() + 60
+            while len(pids := re.findall(r"waits for a debugger: gdb -p (\d+)", log.read_text())) <= number:
+                self.assertIsNone(process.poll(), log.read_text()[-3000:])
+                self.assertLess(time.monotonic(), end, log.read_text()[-3000:])
+                time.sleep(0.05)
+            if number == 0:
+                time.sleep(3)  # nothing counts as a hang meanwhile
+            gdb = subprocess.run(["gdb", "-q", "-batch", "-p", pids[number], "-ex", "thread apply all backtrace"],
+                                 capture_output=True, text=True, timeout=60)
+            self.assertRegex(gdb.stdout, r"<signal handler called>\n(.*\n)*.*rp::models::embed", gdb.stdout[-3000:] + gdb.stderr)
+        self.assertEqual(process.wait(timeout=60), 93)
+        self.assert_nothing_left()
+        text = log.read_text()
+        self.assertEqual(len(re.findall(r"worker \d \(pid \d+\) was killed by SIGSEGV", text)), 3)
+        self.assertNotIn("hangs", text)
 
 
 if __name__ == "__main__":
