@@ -1,5 +1,7 @@
 #include "launcher/lost_workers.h"
 
+#include <sys/wait.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -20,9 +22,12 @@ std::string LostWorkers::lose(int worker, Replacements::Decision decision, Failu
     note += cat("this task has ended ", Replacements::kMaxDeathsPerTask,
                 " workers and is not computed again; the run ends when everything before it is final\n");
   } else {
-    note += cat(
-        is_replaced ? "another process takes its place" : cat("the run goes on with ", num_left(num_alive), " workers"),
-        "; what is not final is computed again, with the same result\n");
+    const bool could_not_start = !is_replaced && WIFEXITED(failure.status);
+    const int left = num_left(num_alive);
+    note += cat(could_not_start ? cat("worker ", worker, " cannot be replaced; ") : "",
+                is_replaced ? "another process takes its place"
+                            : cat("the run goes on with ", left, left == 1 ? " worker" : " workers"),
+                "; what is not final is computed again, with the same result\n");
   }
   losses_.insert_or_assign(worker, Loss{.is_replaced = is_replaced, .failure = std::move(failure)});
   return note;

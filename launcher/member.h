@@ -72,6 +72,10 @@ class Member {
   // may be detached from a process that goes on.
   [[nodiscard]] bool try_reap();
 
+  // The process took the place of a worker that was lost.
+  void set_replaces() { replaces_ = true; }
+  [[nodiscard]] bool replaces() const { return replaces_; }
+
   // Records that the kernel's out-of-memory killer has ended the process: Failure::out_of_memory.
   void set_out_of_memory(std::string text) { out_of_memory_ = std::move(text); }
   [[nodiscard]] const std::string& out_of_memory() const { return out_of_memory_; }
@@ -108,6 +112,7 @@ class Member {
   Lifecycle<kMemberLifecycle> lifecycle_;
   bool is_watched_ = false;
   std::optional<Hang> hang_;
+  bool replaces_ = false;
   std::string out_of_memory_;
   Deadline abort_deadline_ = Deadline::never();
   FaultBoardEntry entry_;

@@ -33,7 +33,7 @@ Replacements::Decision Replacements::decide(const Death& death, int num_left) {
   failed_starts = death.has_served ? 0 : failed_starts + 1;
   const bool is_own_end =
       WIFEXITED(death.status) && WEXITSTATUS(death.status) != static_cast<int>(ExitCode::kHang) && !death.hung;
-  if (is_own_end) return Decision::kEndRun;
+  if (is_own_end) return death.replaces && !death.has_served && num_left > 0 ? Decision::kShrink : Decision::kEndRun;
   const bool was_killed =
       WIFSIGNALED(death.status) && WTERMSIG(death.status) == SIGKILL && !death.out_of_memory && !death.hung;
   if (death.slot >= 0 && !was_killed && ++deaths_[death.slot] >= kMaxDeathsPerTask) return Decision::kSetAside;

@@ -44,12 +44,14 @@ class Replacements {
     int status = 0;          // in the format of waitpid()
     std::int64_t slot = -1;  // of the task that it ran; -1: none
     bool has_served = true;  // it has begun to compute
+    bool replaces = false;   // it took the place of another process
     bool out_of_memory = false;
     bool hung = false;  // rp-launch has ended it because of its task
   };
   // `num_left`: the number of workers that live or will start. A worker that ended with a code of its own has reported
-  // what is wrong; another would fail in the same way. So would it if a task has ended kMaxDeathsPerTask workers: that
-  // task is set aside. A SIGKILL is not the task's doing, unless the kernel sent it for lack of memory.
+  // what is wrong; another would fail in the same way, but the run goes on without a replacement that could not start,
+  // for example because files of the model have changed. Another would also fail if a task has ended kMaxDeathsPerTask
+  // workers: that task is set aside. A SIGKILL is not the task's doing, unless the kernel sent it for lack of memory.
   [[nodiscard]] Decision decide(const Death& death, int num_left);
 
   // Forgets the deaths so far: the tasks of a program that is started again are numbered from 0.

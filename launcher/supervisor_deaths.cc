@@ -144,6 +144,7 @@ bool Supervisor::go_on_without(Member& worker) {
                                                         .status = status,
                                                         .slot = entry.task().slot,
                                                         .has_served = entry.num_advances() > 0,
+                                                        .replaces = worker.replaces(),
                                                         .out_of_memory = !worker.out_of_memory().empty(),
                                                         .hung = worker.hang() && worker.hang()->thread != 0},
                                                        num_alive);
@@ -176,6 +177,7 @@ void Supervisor::start_replacements() {
   while (const std::optional<int> worker = lost_.take_due()) {
     const auto index = static_cast<std::size_t>(*worker) + 1;
     members_[index] = std::make_unique<Member>(run_, run_.plan.processes[index]);
+    members_[index]->set_replaces();
     send_attaches();
   }
 }

@@ -32,6 +32,16 @@ TEST(Replacements, AreNotMadeForAWorkerThatEndedWithACodeOfItsOwnExceptAHang) {
   EXPECT_EQ(replacements.decide({.status = exit_status(124)}, 3), Decision::kReplace);
 }
 
+TEST(Replacements, ThatCannotStartAreDoneWithout) {
+  Replacements replacements(WorkerFailurePolicy::kReplay, 3);
+  const auto decide = [&](int code, bool has_served, int num_left) {
+    return replacements.decide({.status = exit_status(code), .has_served = has_served, .replaces = true}, num_left);
+  };
+  for (const int code : {1, 64, 69, 127}) EXPECT_EQ(decide(code, false, 2), Decision::kShrink);
+  EXPECT_EQ(decide(64, false, 0), Decision::kEndRun) << "no worker is left";
+  EXPECT_EQ(decide(1, true, 2), Decision::kEndRun) << "an error of the run";
+}
+
 TEST(Replacements, SetATaskAsideThatHasEndedThreeWorkers) {
   Replacements replacements(WorkerFailurePolicy::kReplay, 6);  // the last of them are needed elsewhere
   for (int i = 0; i < 2; ++i) {

@@ -6,12 +6,13 @@ random times begin."""
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import time
 import unittest
 
-from launched import ABORT, PROGRAMS, LaunchedTest, bits, hang, may_hang, metrics, serving_workers, settings
+from launched import ABORT, PROGRAMS, SAMPLE, LaunchedTest, bits, hang, may_hang, metrics, serving_workers, settings
 
 KILLS = int(os.environ.get("RP_KILLS", "3"))
 SEED = int(os.environ.get("RP_SEED", "20"))
@@ -82,7 +83,7 @@ class ReplayTest(LaunchedTest):
     def test_fewer_and_fewer_workers(self):
         text = self.check(["--workers", "4", "--on-worker-failure", "shrink"], harms=[kill] * 3)
         for left in (3, 2, 1):
-            self.assertIn(f"the run goes on with {left} workers", text)
+            self.assertRegex(text, rf"the run goes on with {left} workers?;")
 
     def test_workers_that_come_back(self):
         changes = {"max_steps": 400, "save_every": "never"}
@@ -119,6 +120,42 @@ class ReplayTest(LaunchedTest):
             self.assertLess(time.monotonic(), end, f"{serving_workers(process)} and not {number} workers")
             self.assertIsNone(process.poll())
             time.sleep(0.02)
+
+    def test_a_worker_cannot_be_replaced(self):
+        """The files of the model change during the run: one has another layer, then one is gone."""
+        changes = {"max_steps": 200, "save_every": "never"}
+        model = self.directory / "model"
+        shutil.copytree(SAMPLE / "model", model)
+        self.run_train(settings(self.directory / "alone", model=model, **changes), ("--workers", "1"))
+        process = subprocess.Popen(self.command(settings(self.output, model=model, **changes), ["--workers", "3"]),
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.kill)
+        self.read = ""
+        self.wait_for_workers(process, 3)
+        config = model / "config.json"
+        config.write_text(config.read_text().replace('"rms_norm_eps": 1e-05', '"rms_norm_eps": 2e-05'))
+        os.kill(serving_workers(process)[2], signal.SIGKILL)
+        self.wait_for_workers(process, 2)
+        self.wait_for_lines(process, "worker 2 cannot be replaced")
+        config.rename(model / "gone")
+        os.kill(serving_workers(process)[1], signal.SIGKILL)
+        self.wait_for_lines(process, "worker 1 cannot be replaced")
+        (model / "gone").rename(config)  # train copies it at the end
+        self.read += process.stderr.read()
+        self.assertEqual(process.wait(timeout=60), 0, self.read)
+        err = self.read
+        self.assertRegex(err, r"the processes differ: layer \d+ \(\S+\) was given other arguments than in the coordinator")
+        self.assertIn("rp-launch: worker 2 cannot be replaced; the run goes on with 2 workers; ", err)
+        self.assertRegex(err, r"config\.json")
+        self.assertIn("rp-launch: worker 1 cannot be replaced; the run goes on with 1 worker; ", err)
+        self.assertEqual(bits(self.output), bits(self.directory / "alone"))
+
+    def wait_for_lines(self, process: subprocess.Popen, text: str):
+        """Reads stderr until this text has appeared."""
+        while text not in self.read:
+            line = process.stderr.readline()
+            self.assertTrue(line, self.read)
+            self.read += line
 
     def test_stopped_workers(self):
         text = self.check(["--workers", "3", "--wait-timeout", "1"], harms=[stop, stop])
