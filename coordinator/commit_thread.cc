@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/system/clock.h"
+#include "common/system/crash_point.h"
 #include "common/text.h"
 #include "roundpipe/error.h"
 
@@ -73,12 +74,14 @@ void CommitThread::commit_next() {
     MutexLock lock(state_.mutex);
     return state_.flow.flush_frees() ? Completions::kLongWait : Completions::kShortWait;
   });
+  RP_CRASH_POINT("coordinator.commit.has_completion");
   std::exception_ptr failure;
   {
     MutexLock lock(state_.mutex);
     if (!completion || state_.has_failed() || state_.flow.is_changing_epoch()) return;
     const std::int64_t since = trace_.now();
     failure = state_.flow.commit(*completion);
+    RP_CRASH_POINT("coordinator.commit.commits");
     trace_.commit(completion->slot, worker, since);
     if (failure) state_.fail(failure);
     state_.wake();
@@ -123,8 +126,10 @@ void CommitThread::begin_epoch() {
       epoch = state_.flow.epoch();
       const std::vector<int> ready = state_.flow.ready_workers();
       if (!missing && !ready.empty()) {
+        RP_CRASH_POINT("coordinator.epoch.begins");
         completions_.discard();
         state_.flow.begin_epoch(ready);
+        RP_CRASH_POINT("coordinator.epoch.has_begun");
         waits_.publish_none();
         return;
       }

@@ -4,6 +4,7 @@
 
 #include "common/check.h"
 #include "common/run_depth.h"
+#include "common/system/crash_point.h"
 #include "coordinator/rounds/commit_check.h"
 #include "coordinator/run_report.h"
 #include "coordinator/updates/weight_stamps.h"
@@ -151,6 +152,7 @@ void Coordinator::lose_worker(int worker) {
   {
     MutexLock lock(state_.mutex);
     state_.flow.lose_worker(worker);
+    RP_CRASH_POINT("coordinator.epoch.loses_worker");
     state_.wake();
   }
   commit_.interrupt();
@@ -192,6 +194,7 @@ std::shared_ptr<Round> Coordinator::accept_round(const RoundTraits& traits, cons
     MutexLock lock(state_.mutex);
     state_.flow.set_plan(*round, plan);
   }
+  RP_CRASH_POINT("coordinator.round.has_number");
   const std::int64_t copy_since = trace_.now();
   trace_.copy_inputs(*round, inputs_.place_round(*round, inputs), copy_since);
   state.count(traits);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/order_stores.h"
+#include "common/system/crash_point.h"
 #include "hoststore/boundary.h"
 #include "hoststore/data_checksum.h"
 #include "roundpipe/error.h"
@@ -104,11 +105,14 @@ void StepJournal::write(int pipeline, Version version, std::span<const std::byte
     order_stores();
     extent.capacity = capacity;
   }
+  RP_CRASH_POINT("coordinator.journal.has_room");
   std::memcpy(base_ + extent.offset, record.data(), record.size());
+  RP_CRASH_POINT("coordinator.journal.copies");
   extent.version = version.value();
   extent.bytes = record.size();
   extent.checksum = DataChecksum::of(record);
   // SYNC: release; pairs with the acquire in newest(), of a process that attaches after the death of this one.
+  RP_CRASH_POINT("coordinator.journal.is_complete");
   own.newest.publish_quietly(version.value() + 1);
 }
 

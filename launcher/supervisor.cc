@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/system/crash_point.h"
 #include "common/text.h"
 #include "launcher/process/control_signal.h"
 #include "roundpipe/error.h"
@@ -36,7 +37,9 @@ Supervisor::Supervisor(LaunchPlan plan)
 
 int Supervisor::run() {
   members_.reserve(run_.plan.processes.size());  // a message may start the workers while a loop visits the members
+  RP_CRASH_POINT("launcher.start.is_ready");
   members_.push_back(std::make_unique<Member>(run_, run_.plan.processes[0]));
+  RP_CRASH_POINT("launcher.start.starts_coordinator");
   while (!phase_.is(RunPhase::kDone)) {
     PollSet set;
     add_to(set);
@@ -235,6 +238,7 @@ void Supervisor::read_messages(Member& member) {
 void Supervisor::on_message(Member& member, Message message) {
   if (member.is_worker()) {
     if (message.kind != MessageKind::kAttached) return;
+    RP_CRASH_POINT("launcher.workers.has_attached");
     member.set_attached();
     if (message.status != 0) {
       member.set_watched();
@@ -250,7 +254,10 @@ void Supervisor::on_message(Member& member, Message message) {
   switch (message.kind) {
     case MessageKind::kStartWorkers: return start_workers(std::move(message));
     case MessageKind::kPreempted: end_.preempted = true; return;
-    case MessageKind::kFinished: finished_ = true; return;
+    case MessageKind::kFinished:
+      RP_CRASH_POINT("launcher.end.is_finished");
+      finished_ = true;
+      return;
     case MessageKind::kRestartable: is_restartable_ = !end_.set_aside; return;
     case MessageKind::kTaskSetAside: end_.set_aside = true; return;
     case MessageKind::kWaitTimeout:
@@ -267,7 +274,9 @@ void Supervisor::start_workers(Message store) {
   store_ = std::move(store);
   store_->kind = MessageKind::kAttach;
   trace_ = RunTrace::copy_of(*store_);
+  RP_CRASH_POINT("launcher.workers.has_store");
   for (std::size_t i = 1; i < run_.plan.processes.size(); ++i) {
+    RP_CRASH_POINT("launcher.workers.starts");
     members_.push_back(std::make_unique<Member>(run_, run_.plan.processes[i]));
   }
   if (Member* member = tool_member(); member != nullptr) {
@@ -280,6 +289,7 @@ void Supervisor::start_workers(Message store) {
 
 void Supervisor::send_attaches() {
   for (const auto& member : members_) member->send_store(*store_);
+  RP_CRASH_POINT("launcher.workers.sends_store");
 }
 
 Member* Supervisor::tool_member() const {
@@ -327,6 +337,7 @@ bool Supervisor::all_dead() const {
 
 void Supervisor::finish() {
   run_.terminal.take_back();
+  RP_CRASH_POINT("launcher.end.all_ended");
   end_adopted_processes(kNsPerSecond);
   for (const auto& member : members_) member->read_output();
   report_failure();

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/system/crash_point.h"
 #include "common/text.h"
 #include "launcher/process/process_stat.h"
 #include "launcher/supervisor.h"
@@ -24,6 +25,7 @@ void Supervisor::handle_deaths() {
     member->set_out_of_memory(oom_.explain_death(*member->process().status()));
     read_messages(*member);
     member->read_output();
+    RP_CRASH_POINT("launcher.loss.reaps");
     dead.push_back(member.get());
   }
   // First read a message that the coordinator may have sent before a worker ended (kFinished).
@@ -111,6 +113,7 @@ void Supervisor::start_program_again(const Deadline& start) {
   restart_start_ = start;
   (void)lost_.end();
   kill_workers();
+  RP_CRASH_POINT("launcher.restart.kills");
   move_to(RunPhase::kRestarting);
 }
 
@@ -128,7 +131,9 @@ void Supervisor::restart_program() {
   members_.front() = std::make_unique<Member>(run_, run_.plan.processes[0],
                                               end_.set_aside ? Member::Restart::kOnlySaves : Member::Restart::kGoesOn);
   store_->kind = MessageKind::kRestart;
+  RP_CRASH_POINT("launcher.restart.starts");
   const bool is_sent = coordinator().channel().send(*store_);
+  RP_CRASH_POINT("launcher.restart.sends_store");
   store_->kind = MessageKind::kAttach;
   move_to(RunPhase::kRunning);
   if (!is_sent) coordinator().kill_on_purpose();
@@ -149,6 +154,7 @@ bool Supervisor::go_on_without(Member& worker) {
                                                         .hung = worker.hang() && worker.hang()->thread != 0},
                                                        num_alive);
   if (decision == Replacements::Decision::kEndRun) return false;
+  RP_CRASH_POINT("launcher.loss.decides");
   Failure failure = failure_of(worker);
   failure.said = worker.release_output();
   run_.err.add(lost_.lose(worker.worker(), decision, std::move(failure), num_alive));
@@ -159,6 +165,7 @@ bool Supervisor::go_on_without(Member& worker) {
     std::memcpy(message.blob.data(), &slot, sizeof slot);
     coordinator().send(std::move(message));
   }
+  RP_CRASH_POINT("launcher.loss.reports");
   report_death(worker,
                decision == Replacements::Decision::kShrink ? MessageKind::kWorkerLeft : MessageKind::kWorkerLost);
   return true;
@@ -177,6 +184,7 @@ void Supervisor::start_replacements() {
   while (const std::optional<int> worker = lost_.take_due()) {
     const auto index = static_cast<std::size_t>(*worker) + 1;
     members_[index] = std::make_unique<Member>(run_, run_.plan.processes[index]);
+    RP_CRASH_POINT("launcher.loss.replaces");
     members_[index]->set_replaces();
     send_attaches();
   }

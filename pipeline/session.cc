@@ -13,6 +13,7 @@
 #include <iostream>
 #include <utility>
 
+#include "common/system/crash_point.h"
 #include "common/system/retry.h"
 #include "common/text.h"
 #include "hoststore/records/crash_handler.h"
@@ -128,6 +129,7 @@ Session::Impl::Impl(int argc, char** argv, const SessionOptions& options)
   }
   if (role_.liveness) liveness_.emplace(std::move(role_.liveness));
   if (role_.is_restarted) take_remains();
+  is_coordinator() ? RP_CRASH_POINT("coordinator.start.session") : RP_CRASH_POINT("worker.start.session");
   if (!is_coordinator()) {
     signal(SIGXFSZ, SIG_IGN);  // activations are files: exceeding `ulimit -f` must be a plain error
   } else if (!replays_task()) {
@@ -166,11 +168,14 @@ void Session::Impl::end() {
   const bool finishes = was_started && std::uncaught_exceptions() <= num_exceptions_;
   if (finishes) {
     state_.move_to(SessionState::kFinishing);
+    RP_CRASH_POINT("coordinator.end.finishes");
     error = coordinator->finish();
   }
   state_.move_to(SessionState::kEnding);
   if (watch_) watch_->expect_ends();
+  RP_CRASH_POINT("coordinator.end.synchronized");
   if (role_.role == Role::kCoordinator && was_started && !error) send(MessageKind::kFinished);
+  RP_CRASH_POINT("coordinator.end.is_finished");
   if (watch_) watch_->stop();  // must end before the coordinator, which it uses
   if (finishes && !error) runtime_->report_run();
   if (error) end_process(error);  // not reported yet, and a destructor cannot throw it
@@ -244,16 +249,21 @@ void Session::Impl::start(const std::function<void(const LoadProgress&)>& tell) 
   if (is_alone() && trace_) g_own_trace = &*trace_;
   if (role_.may_restart && handles_restarts_) runtime_->record_steps(std::move(remains_));
   runtime_->create_store(tell);
+  RP_CRASH_POINT("coordinator.start.creates_store");
   // Starts first, because the ends of workers are reported to the coordinator from now on.
   runtime_->start_coordinator(
       board_entry(), [this] { report_hang(); }, [this](const Command& command) { end_for(command); }, journal());
+  RP_CRASH_POINT("coordinator.start.creates_coordinator");
   if (runtime_->records_steps()) runtime_->recover();
+  RP_CRASH_POINT("coordinator.start.recovers");
   if (is_alone()) {
     start_own_worker();
   } else {
     start_workers(worker_handlers(), [this](const std::exception_ptr& error) { runtime_->coordinator().fail(error); });
   }
+  RP_CRASH_POINT("coordinator.start.starts_workers");
   if (runtime_->records_steps()) send(MessageKind::kRestartable);
+  RP_CRASH_POINT("coordinator.runs.is_restartable");
   state_.move_to(SessionState::kRunning);
   board_entry().publish_state(ProcessState::kAttached);
   if (role_.only_saves) {
@@ -299,16 +309,20 @@ void Session::Impl::serve_as_worker() {
   try {
     Patience patience(*settings_.attach_timeout_seconds * kNsPerSecond);
     Message attach = receive_attach(*role_.channel, patience);
+    RP_CRASH_POINT("worker.start.receives");
     trace_ = RunTrace::take_from(attach);
     const std::unique_ptr<Store> store = Store::attach(std::move(attach.descriptors));
+    RP_CRASH_POINT("worker.start.attaches");
     runtime_->compare_with(*store);
     std::cout.flush();
     std::fflush(nullptr);
     confirm_attached(*role_.channel, patience);
+    RP_CRASH_POINT("worker.start.confirms");
     board_entry().publish_state(ProcessState::kAttached);
     // Then the device frees everything: a tool may report memory that was not freed, and profilers
     // write their reports when a context ends.
     const ServeEnd end = watching_tool().empty() ? ServeEnd::kEndOfProcess : ServeEnd::kProcessGoesOn;
+    RP_CRASH_POINT("worker.start.serves");
     runtime_->serve({.store = *store, .worker = role_.worker, .board = board_entry(), .trace = journal(), .end = end});
     leave(0);
   } catch (...) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/files/output_file.h"
+#include "common/system/crash_point.h"
 #include "common/text.h"
 #include "hoststore/memory/memory_limit.h"
 #include "model_files/weights/safetensors_writer.h"
@@ -66,6 +67,7 @@ void StateSave::Impl::write() {
   for (const StateTensor& tensor : tensors_) {
     declarations.push_back({tensor.name, dtype_of(tensor.value.scalar_type()), tensor.value.sizes().vec()});
   }
+  RP_CRASH_POINT("coordinator.save.begins");
   SafetensorsWriter writer = SafetensorsWriter::create(*output_, kStateTensorsFile, declarations);
   for (const StateTensor& tensor : tensors_) {
     const bool is_whole = snapshot_->read_next([&](std::span<const std::byte> bytes) {
@@ -77,8 +79,10 @@ void StateSave::Impl::write() {
                   cat(directory_.string(), ": the pipeline ended before its state was written"));
   }
   snapshot_->close();
+  RP_CRASH_POINT("coordinator.save.has_tensors");
   writer.commit();
   output_->write_file(kStateDescriptionFile, description_.text());
+  RP_CRASH_POINT("coordinator.save.is_written");
   written_ns_ = now_ns();
 }
 

@@ -104,7 +104,8 @@ void Training::take_over_directory() {
   }
   // A merged model without final/ next to it comes from an interrupted end of a run, or from an end
   // after fewer steps.
-  if (std::error_code ignored; std::filesystem::exists(directory_.merged_model(), ignored)) {
+  if (std::error_code ignored;
+      std::filesystem::exists(directory_.merged_model(), ignored) && !directory_.has_final_model()) {
     inputs_.notes.push_back(cat("merged/ was there already and is now called ",
                                 directory_.set_aside(directory_.merged_model(), "earlier-")));
   }
@@ -333,6 +334,9 @@ std::string Training::write_model() {
   // The checkpoint comes first, so that the training is not lost if the model cannot be written.
   const bool saves_first = settings_.save_every.is_on() && done_ > 0;
   if (saves_first) save_checkpoint();
+  // The process before this one may have died after that.
+  if (!inputs_.finished.empty() && directory_.has_final_model())
+    return cat("the model is in ", directory_.final_model().string());
   const std::int64_t best = inputs_.evaluations.best_step;
   const bool is_other = settings_.final_model == FinalModel::kBest && best >= 0 && best != done_;
   try {

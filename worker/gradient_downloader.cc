@@ -1,6 +1,7 @@
 #include "worker/gradient_downloader.h"
 
 #include "common/check.h"
+#include "common/system/crash_point.h"
 
 namespace rp {
 
@@ -82,6 +83,7 @@ bool GradientDownloader::enqueue_gradient(RunningTask& task, std::size_t use) {
                    })) {
     return false;
   }
+  RP_CRASH_POINT("worker.gradients.are_released");
   const auto room = [&](auto wait_once) { return waits_.wait(command, {.kind = WaitKind::kOwnCopies}, wait_once); };
   const auto enqueue_piece = [&](std::uint64_t piece_bytes, auto enqueue) {
     worker_.observers.copy_begun(StreamKind::kDownloadGradients);
@@ -112,14 +114,18 @@ void GradientDownloader::complete(void* argument) {
   GradientDownloader& self = *task.gradient_downloader;
   TaskFlow& flow = self.worker_.flow;
   if (task.completion.outcome == TaskOutcome::kDone) {
+    RP_CRASH_POINT("worker.completion.collects");
     self.executor_.collect(task.totals);
     self.write_totals(task);
+    RP_CRASH_POINT("worker.completion.writes_totals");
     task.completion.compute = task.totals.compute;
     task.completion.memory = self.memory_of(task);
   }
   self.report_times(task);
   if (task.gradient_buffer != nullptr) flow.free_gradient_buffers.push(task.gradient_buffer);
+  RP_CRASH_POINT("worker.completion.pushes");
   RP_ASSERT(self.completions_.try_push(task.completion));  // the coordinator is ahead by less than the ring holds
+  RP_CRASH_POINT("worker.completion.has_pushed");
   flow.free_tasks.push(&task);
 }
 

@@ -1,6 +1,7 @@
 #include "worker/input_uploader.h"
 
 #include "common/check.h"
+#include "common/system/crash_point.h"
 
 namespace rp {
 
@@ -26,6 +27,7 @@ bool InputUploader::fetch(const Command& command, const std::vector<BlockRow>& r
                    [&](const WaitLimits& limits) { return inputs_.wait_free(n, limits); })) {
     return false;
   }
+  RP_CRASH_POINT("worker.inputs.has_buffer");
   inputs_.clear(n, stream_);
   for (const BlockRow& row : rows) {
     if (is_once_a_task(row.kind) && microbatch > 0) continue;
@@ -52,6 +54,7 @@ bool InputUploader::fetch_block(const Command& command, BlockRow row, int microb
     const Wait what{.kind = WaitKind::kInputs,
                     .numbers = {microbatch, static_cast<std::int64_t>(row.kind), row.index, source.worker}};
     if (!waits_.wait(command, what, may_go_on)) return false;
+    RP_CRASH_POINT("worker.inputs.are_there");
     worker_.signals.enqueue_wait(maker, event, stream_);
   }
   const TaskInput input{.row = wanted, .made_as = row, .table = &table, .microbatch = microbatch};
@@ -63,6 +66,7 @@ bool InputUploader::fetch_block(const Command& command, BlockRow row, int microb
   }
   worker_.observers.copy_begun(StreamKind::kUploadActivations);
   const auto memory = inputs_.upload(n, wanted.kind, wanted.index, store.block_data(place), place.bytes, stream_);
+  RP_CRASH_POINT("worker.inputs.are_enqueued");
   worker_.observers.input_enqueued(command, input, memory);
   return true;
 }

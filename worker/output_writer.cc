@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "common/system/crash_point.h"
+
 namespace rp {
 
 OutputWriter::OutputWriter(Store& store, int worker, Device& device, OutputSignals& signals, WorkerObservers& observers)
@@ -19,6 +21,7 @@ void OutputWriter::take_back_freed(Epoch epoch) {
   FreeRecord record;
   while (frees_.try_pop(record)) {
     if (record.epoch == epoch) allocator_.free(record.offset);
+    RP_CRASH_POINT("worker.outputs.takes_back");
   }
 }
 
@@ -27,7 +30,9 @@ void OutputWriter::write_block(const Command& command, int microbatch, const Out
   take_back_freed(command.slot.epoch());
   const std::uint64_t offset = allocator_.allocate(layout.bytes);
   std::byte* memory = store_.arena(static_cast<std::uint64_t>(worker_)).data(offset, layout.bytes);
+  RP_CRASH_POINT("worker.outputs.allocates");
   write_block_head(memory, layout);
+  RP_CRASH_POINT("worker.outputs.writes_head");
   observers_.copy_begun(StreamKind::kDownload);
   for (std::size_t i = 0; i < block.tensors.size(); ++i) {
     const TensorView& tensor = block.tensors[i];
@@ -39,6 +44,7 @@ void OutputWriter::write_block(const Command& command, int microbatch, const Out
   const int place = block.kind == BlockKind::kBuffers ? 0 : microbatch;
   store_.round_table(command).place(block.kind, block.index, place) = {
       .slot = command.slot, .arena = static_cast<std::uint64_t>(worker_), .offset = offset, .bytes = layout.bytes};
+  RP_CRASH_POINT("worker.outputs.writes_place");
   observers_.output_enqueued(command, {block.kind, block.index}, microbatch, {memory, layout.bytes});
 }
 
@@ -49,7 +55,9 @@ void OutputWriter::write(const Command& command, int microbatch, MicrobatchOutpu
   Place& place = places_[num_written_ % kOutputPlaces];
   place = {.blocks = std::move(outputs.blocks), .writer = this, .number = ++num_written_};
   for (const OutputBlock& block : place.blocks) write_block(command, microbatch, block);
+  RP_CRASH_POINT("worker.outputs.signals");
   signals_.signal(EventInEpoch(command.slot.epoch(), command.first_event + microbatch + 1), stream_);
+  RP_CRASH_POINT("worker.outputs.has_signalled");
   stream_.call(&OutputWriter::free_place, &place);
 }
 

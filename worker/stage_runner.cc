@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "common/system/crash_point.h"
 #include "roundpipe/error.h"
 #include "worker/stage_memory.h"
 
@@ -31,12 +32,14 @@ void StageRunner::run() {
 void StageRunner::run_task(RunningTask& task) {
   if (halted_) return;
   worker_.observers.task_taken(task.command);
+  RP_CRASH_POINT("worker.compute.takes_task");
   task.completion = {.slot = task.command.slot};
   if (task.command.phase != Phase::kForward && !take_gradient_buffer(task)) return;
   if (!waits_.wait(task.command, {.kind = WaitKind::kOwnWeights},
                    [&](const WaitLimits& limits) { return weight_uploader_.wait_weights(task.serial, limits); })) {
     return;
   }
+  RP_CRASH_POINT("worker.compute.has_weights");
   weight_uploader_.compute_after_weights(task.serial, compute_);
   if (!run_microbatches(task)) return;
   compute_.record(*task.stage_buffer->computed);
@@ -46,6 +49,7 @@ void StageRunner::run_task(RunningTask& task) {
     outputs_.wait_event(*task.stage_buffer->computed);
     executor_.download(task.totals);
   }
+  RP_CRASH_POINT("worker.compute.ends_task");
   outputs_.record(*task.written);
   worker_.flow.free_stage_buffers.push(task.stage_buffer);
   worker_.flow.to_finish.push(&task);
@@ -93,6 +97,7 @@ bool StageRunner::recompute(RunningTask& task, int microbatch) {
   const auto computation = worker_.observers.microbatch(microbatch, /*is_recompute=*/true);
   const std::int64_t since = now_ns();
   executor_.recompute(task.stage_task(), microbatch, inputs_.inputs(n));
+  RP_CRASH_POINT("worker.compute.recomputes");
   task.totals.times.push_back({microbatch, /*is_recompute=*/true, since, now_ns()});
   return true;
 }
@@ -110,7 +115,9 @@ bool StageRunner::run_microbatch(RunningTask& task, int microbatch) {
   MicrobatchOutputs outputs;
   const auto computation = worker_.observers.microbatch(microbatch, /*is_recompute=*/false);
   const std::int64_t since = now_ns();
+  RP_CRASH_POINT("worker.compute.begins_microbatch");
   executor_.run(task.stage_task(), microbatch, inputs_.inputs(n), outputs);
+  RP_CRASH_POINT("worker.compute.ends_microbatch");
   task.totals.times.push_back({microbatch, /*is_recompute=*/false, since, now_ns()});
   inputs_.publish_computed(n, compute_);
   ++next_microbatch_;

@@ -1,5 +1,6 @@
 #include "worker/weight_uploader.h"
 
+#include "common/system/crash_point.h"
 #include "worker/stage_memory.h"
 
 namespace rp {
@@ -34,6 +35,7 @@ bool WeightUploader::take_command(Command& command) {
     if (commands_.wait(worker_.flow.limits(kNsPerSecond)) == WaitResult::kStopped) return false;
   }
   waits_.record().publish_none();
+  RP_CRASH_POINT("worker.weights.takes_command");
   worker_.observers.command_taken(command);
   return true;
 }
@@ -92,6 +94,7 @@ bool WeightUploader::upload_group(RunningTask& task, const UseMemory& memory) {
           [&](const WaitLimits& limits) { return published.wait_at_least(version, limits); })) {
     return false;
   }
+  RP_CRASH_POINT("worker.weights.are_published");
   if (!was_published) task.weights_known_ns = now_ns();
   worker_.observers.weights_published(command, memory.use, version);
   const auto room = [&](auto wait_once) { return waits_.wait(command, {.kind = WaitKind::kOwnCopies}, wait_once); };
@@ -104,6 +107,7 @@ bool WeightUploader::upload_group(RunningTask& task, const UseMemory& memory) {
   if (!copies_.copy(const_cast<std::byte*>(memory.weights), from, group.bytes(), room, enqueue_piece)) {
     return false;
   }
+  RP_CRASH_POINT("worker.weights.are_enqueued");
   worker_.observers.weights_enqueued(command, memory.use, version, memory.weights);
   return true;
 }

@@ -3,6 +3,8 @@
 #include <thread>
 #include <utility>
 
+#include "common/system/crash_point.h"
+
 namespace rp {
 
 namespace {
@@ -28,11 +30,14 @@ void Worker::serve() {
   const EpochWord& epoch = store_.epoch();
   SequenceWord& acknowledged = store_.worker_words(number_).acknowledged;
   if (epoch.observe().epoch != kEndEpoch) warm_up();
+  RP_CRASH_POINT("worker.start.warms_up");
   if (has_failed_.load()) give_up();  // operations of the warm-up may not have ended
   check_failure();
   while (true) {
     const EpochState state = epoch.observe();
+    RP_CRASH_POINT("worker.epoch.acknowledges");
     acknowledged.publish(state.epoch.value() + 1);
+    RP_CRASH_POINT("worker.epoch.has_acknowledged");
     observers_.runner_idle();
     if (state.epoch == kEndEpoch) return;
     // SYNC: the acquire of the epoch pairs with its release when it begins; `takes_part` is not written until it ends.
@@ -57,13 +62,17 @@ void Worker::warm_up() {
 void Worker::serve_epoch(const EpochState& state) {
   EpochService service(store_, number_, device_, executor_, *signals_, observers_,
                        [this](std::exception_ptr error) { fail(std::move(error)); });
+  RP_CRASH_POINT("worker.epoch.begins");
   executor_.begin_epoch();
   device_.resume();
   set_service(&service);
   service.start();
+  RP_CRASH_POINT("worker.epoch.serves");
   wait_for_change(state);
+  RP_CRASH_POINT("worker.epoch.stops");
   service.stop();
   service.join();
+  RP_CRASH_POINT("worker.epoch.has_stopped");
   set_service(nullptr);
   drain();
 }

@@ -5,6 +5,7 @@
 
 #include "common/check.h"
 #include "common/run_depth.h"
+#include "common/system/crash_point.h"
 
 namespace rp {
 
@@ -82,8 +83,10 @@ void Dispatcher::send(Round& round, Slot& slot) {
         .worker = slot.worker,
         .first_event = EventInEpoch(epoch_, slot.first_event + (is_once_a_task(row.kind) ? num_microbatches - 1 : 0))};
   }
+  RP_CRASH_POINT("coordinator.dispatch.writes_sources");
   round.move_to(slot, TaskState::kDispatched);
   RP_ASSERT(commands_[worker].try_push(command));
+  RP_CRASH_POINT("coordinator.dispatch.pushes");
 }
 
 Dispatcher::Next Dispatcher::next() const {

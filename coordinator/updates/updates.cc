@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/system/crash_point.h"
 #include "coordinator/rounds/commit_check.h"
 #include "coordinator/updates/memory_group_updater.h"
 #include "roundpipe/error.h"
@@ -316,7 +317,9 @@ bool Updates::record(Version version, const PendingStep& step) {
   std::exception_ptr error;
   mutex_.unlock();
   try {
+    RP_CRASH_POINT("coordinator.step.records");
     journal.write(static_cast<int>(pipeline_), version, record.to_bytes());
+    RP_CRASH_POINT("coordinator.step.has_recorded");
   } catch (const Error&) {  // no memory
     error = std::current_exception();
     options_.report_failure(error);  // this calls stop()
@@ -337,14 +340,19 @@ void Updates::update_one_group(Version version, PendingStep& step) {
   const std::int64_t since = trace_begin();
   const double sum = needs_sum ? updater_->square_sum(group) : 0;
   stamps_.begin(group, version);
+  RP_CRASH_POINT("coordinator.update.begins");
   updater_->update(group, version, rules);
+  RP_CRASH_POINT("coordinator.update.updates");
   beat();
   trace_end(TraceKind::kUpdate, version, group, since);
   stamps_.complete(group, version);
   if (options_.journal != nullptr)
     options_.journal->applied(group).publish(version);  // before its gradient is released
+  RP_CRASH_POINT("coordinator.update.is_applied");
   store_.published(group).publish(version);
+  RP_CRASH_POINT("coordinator.update.is_published");
   const bool is_sound = give_back(taken);
+  RP_CRASH_POINT("coordinator.update.has_released");
   mutex_.lock();
   if (!is_sound) return;
   if (needs_sum) step.set_square_sum(group, sum);
@@ -392,6 +400,7 @@ void Updates::update_by_function(Version version, PendingStep& step) {
 
 void Updates::end_step(Version version, PendingStep& step) {
   if (!step.norm_is_known()) finish_norm(step);
+  RP_CRASH_POINT("coordinator.step.is_applied");
   step.move_to(StepState::kApplied);
   if (!step.outcome()->skipped) ++num_applied_;
   version_ = version;

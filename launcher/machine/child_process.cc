@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "common/system/clock.h"
+#include "common/system/crash_point.h"
 #include "common/system/retry.h"
 #include "common/text.h"
 #include "launcher/machine/terminal.h"
@@ -82,6 +83,7 @@ void place_stdio(const ChildSpec& spec) {
 [[noreturn]] void become(const ChildSpec& spec, pid_t launcher, int error_pipe) {
   if (spec.own_group) setpgid(0, 0);
   if (spec.terminal) set_foreground(*spec.terminal, getpgrp());
+  RP_CRASH_POINT("launcher.child.is_forked");
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   // If the launcher died before the line above, no signal will arrive.
   if (getppid() != launcher) _exit(static_cast<int>(ExitCode::kLauncherFailed));
@@ -93,6 +95,7 @@ void place_stdio(const ChildSpec& spec) {
   restore_signals(spec);
   const std::vector<char*> arguments = pointers(spec.arguments);
   const std::vector<char*> environment = pointers(spec.environment);
+  RP_CRASH_POINT("launcher.child.executes");
   execve(spec.program.c_str(), arguments.data(), environment.data());
   const int error_number = errno;
   const ssize_t written = write(error_pipe, &error_number, sizeof(error_number));

@@ -143,7 +143,9 @@ TEST(TaskFile, IsComputedWithTheBitsOfTheRun) {
       SCOPED_TRACE(testing::Message() << "slot " << slot << ", asynchronous " << asynchronous);
       const std::filesystem::path file = directory.path() / ("task-" + std::to_string(slot));
       write_task(file, config, SlotNumber(slot));
-      const auto store = Store::create({.backing = "memfd", .is_sparse = true}, toy_catalogue(config));
+      const auto store =
+          Store::create({.backing = "memfd", .arena_limit_bytes = std::uint64_t{256} << 20, .is_sparse = true},
+                        toy_catalogue(config));
       const Command task = load_task(file, *store);
       std::thread worker([&] { serve_on_cpu(*store, 0, config, {}); });
       EXPECT_TRUE(store->command_writer(0).try_push(task));
@@ -226,7 +228,8 @@ TEST(TaskFile, OfAnotherModelIsRefused) {
   write_task(file, config_with(false), SlotNumber(3));
   ToyConfig other = config_with(false);
   other.num_elements += 1;
-  const auto store = Store::create({.backing = "memfd", .is_sparse = true}, toy_catalogue(other));
+  const auto store = Store::create(
+      {.backing = "memfd", .arena_limit_bytes = std::uint64_t{256} << 20, .is_sparse = true}, toy_catalogue(other));
   expect_refusal({"not the model"}, [&] { (void)load_task(file, *store); });
 }
 
