@@ -40,7 +40,9 @@ class Coordinator(Updates):
         self.frees_of_change = []  # only with a mistake
         self.actions_of_run = [self.accept_round, self.call_step, self.drop_kept, self.dispatch, self.dispatch, self.commit,
                                self.add_gradient, self.update_weights, self.update_weights, self.flush_frees, self.report,
-                               self.read_message, self.begin_epoch, self.admit_worker, self.write_task]
+                               self.read_message, self.begin_epoch, self.admit_worker]
+        if self.config.poison is not None:
+            self.actions_of_run.append(self.write_task)
 
     @property
     def actions(self):
