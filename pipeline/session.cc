@@ -282,10 +282,15 @@ void Session::Impl::replay_task() {
     failure = error;
   });
   board_entry().publish_state(ProcessState::kAttached);
-  std::string text = compute_task(store, command, board_entry().waits(CoordinatorThread::kCommit), [&] {
-    MutexLock lock(mutex);
-    return failure != nullptr;
-  });
+  std::string text;
+  try {
+    text = compute_task(store, command, board_entry().waits(CoordinatorThread::kCommit), [&] {
+      MutexLock lock(mutex);
+      return failure != nullptr;
+    });
+  } catch (...) {
+    end_process(std::current_exception());  // the thread that watches the worker uses this function's variables
+  }
   MutexLock lock(mutex);
   if (failure) end_process(failure);
   watch_->expect_ends();

@@ -2,8 +2,8 @@
 // RP_CRASH_POINT("role.place"): a place at which a test may end this process, to see what follows. Builds without tests
 // contain none.
 //
-// RP_CRASH_AT="NAME:SIGNAL:N,...": the process that comes to the point for the Nth time ends by the signal (its number).
-// RP_CRASH_ONCE=PATH: only the first process to do so, which creates PATH.NAME; otherwise each.
+// RP_CRASH_AT="NAME:SIGNAL:N,...": the process that comes to the point for the Nth time ends by the signal (its
+// number). RP_CRASH_ONCE=PATH: only the first process to do so, which creates PATH.NAME; otherwise each.
 #pragma once
 
 #ifdef RP_CRASH_POINTS
