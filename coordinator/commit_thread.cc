@@ -50,7 +50,7 @@ CommitThread::Work CommitThread::wait_for_work() {
     if (!flow.is_changing_epoch()) flow.admit_ready_workers();
     if (flow.is_changing_epoch()) return Work::kBeginEpoch;
     completions_.resume();
-    if (flow.set_aside_task()) return Work::kReportSetAside;
+    if (flow.slots().is_held()) return Work::kReportSetAside;
     if (flow.slots().num_committed() < flow.slots().num_dispatched()) {
       waits_.publish_none();
       return Work::kCommit;

@@ -29,7 +29,8 @@ class Session::Impl {
   ~Impl();
 
   [[nodiscard]] bool is_coordinator() const { return role_.role != Role::kWorker; }
-  // Returns whether this process computes a task of another run, and so runs no code of the user's for the coordinator.
+  // Returns whether this is the coordinator of `rp-launch replay`. It computes one task of another run, so main() must
+  // behave as in a worker.
   [[nodiscard]] bool replays_task() const { return !role_.task_file.empty(); }
   [[nodiscard]] bool is_alone() const { return role_.role == Role::kAlone; }
   [[nodiscard]] int num_workers() const { return role_.num_workers; }

@@ -6,12 +6,13 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <charconv>
-#include <cstring>
-#include <list>
+#include <cstdlib>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace rp {
 
@@ -20,7 +21,7 @@ namespace {
 struct CrashPoint {
   std::string name;
   int signal = SIGKILL;
-  int left = 1;  // to come there
+  int left = 1;  // how often the process must still come there
 };
 
 // Returns the number in front of the next colon or comma, and removes both from `text`.
@@ -32,8 +33,8 @@ int take_number(std::string_view& text, int otherwise) {
   return number;
 }
 
-std::list<CrashPoint> wanted_points() {
-  std::list<CrashPoint> points;
+std::vector<CrashPoint> wanted_points() {
+  std::vector<CrashPoint> points;
   std::string_view text = std::getenv("RP_CRASH_AT");
   while (!text.empty()) {
     CrashPoint point;
@@ -57,7 +58,7 @@ bool is_first(const std::string& name) {
 }  // namespace
 
 void reach_crash_point(const char* name) {
-  static std::list<CrashPoint> points = wanted_points();
+  static std::vector<CrashPoint> points = wanted_points();
   for (CrashPoint& point : points) {
     if (point.name != name || std::atomic_ref(point.left).fetch_sub(1) != 1 || !is_first(point.name)) continue;
     raise(point.signal);

@@ -4,7 +4,6 @@
 #include <array>
 #include <charconv>
 #include <cstring>
-#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>

@@ -61,8 +61,9 @@ LaunchOptions parse_replay_options(const std::vector<std::string>& arguments) {
 std::string replay_help() {
   return "usage: rp-launch replay [options] FILE\n\n"
          "Computes a task alone, in one worker, that has ended the workers of a run. The run has written it to FILE, "
-         "with its\n"
-         "weights and inputs. The program is started with its arguments of then; give GPUs and other options as to "
+         "with\n"
+         "its weights and inputs. The program is started with the arguments that it had in the run. Options are those "
+         "of\n"
          "rp-launch:\n\n"
          "  rp-launch replay FILE                        compute it\n"
          "  rp-launch replay --debug-worker 0=gdb FILE   compute it under a debugger\n";
