@@ -29,7 +29,7 @@ BEFORE = {"worker.epoch.": LOST_WORKER, "coordinator.epoch.": LOST_WORKER, "laun
 # Places that a process passes only once or twice in a run.
 RARE = (".start.", ".end.", ".epoch.", ".loss.", ".restart.", ".save.", ".child.", ".runs.", "launcher.")
 # Places at which no other process can go on; the run ends with 128 + the signal's number.
-FINAL = ("coordinator.start.", "coordinator.end.is_finished", "launcher.child.", "worker.epoch.")
+FINAL = ("coordinator.start.", "coordinator.end.is_finished", "launcher.child.")
 
 
 def places() -> list[str]:
