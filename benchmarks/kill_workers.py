@@ -6,7 +6,9 @@ many runs end with the same bits, how long rp-launch needs to report the harm, a
     benchmarks/kill_workers.py --runs 20 --stops 5 --hangs 5 --seed 1      # with --wait-timeout 1
 
 Each run is another combination of 1 to 8 workers, synchronous or asynchronous steps, adapters or all weights, one or two
-rounds a step. Needs the release build and the small model of its tests (ctest -R make_tiny_model)."""
+rounds a step. If there are no hangs, every fifth run is one of bits_program instead of train, which trains four models in one
+session; it is repeated until all harm is done. Needs the release build and the small model of its tests (ctest -R
+make_tiny_model)."""
 
 import argparse
 import os
@@ -49,18 +51,52 @@ def num_steps(output: Path) -> int:
     return file.read_text().count("\n") if file.exists() else 0
 
 
+class TrainProgram:
+    """A run of train. `index` selects the combination of settings."""
+
+    def __init__(self, index: int, num_steps: int):
+        self.changes = {"max_steps": num_steps, "save_every": "never"}
+        if index % 2 == 0:
+            self.changes["async"] = True
+        if index // 2 % 2 == 0:
+            self.changes["lora_rank"] = 4
+        if index // 4 % 2 == 0:
+            self.changes["rounds_per_step"] = 2
+        self.name = f"train {self.changes}"
+
+    def command(self, output: Path, workers: int, launch: list[str]) -> list[str]:
+        return command(output, workers, self.changes, launch)
+
+    def result(self, output: Path, _printed: str) -> tuple:
+        return bits(output, "adapter_model.safetensors" if "lora_rank" in self.changes else "model.safetensors")
+
+
+class PipelinesProgram:
+    """A run of bits_program, with four pipelines. It prints everything that must be the same."""
+
+    name = "four pipelines"
+
+    def command(self, _output: Path, workers: int, launch: list[str]) -> list[str]:
+        program = ROOT / "build/release/tests/bits_program"
+        return [str(PROGRAMS / "rp-launch"), "--workers", str(workers), *launch, str(program), "stage", "automatic", str(SAMPLE / "model")]
+
+    def result(self, _output: Path, printed: str) -> str:
+        return printed
+
+
 class HarmedRun:
-    """One run whose workers are harmed. `harms`: functions of a worker's pid. Times are in seconds of the monotonic clock."""
+    """One run whose workers are harmed. `harms`: functions of a worker's pid, which are removed when they are done. Times are
+    in seconds of the monotonic clock."""
 
     def __init__(self, words: list[str], output: Path, harms: list, rng: random.Random):
         self.harmed = {}  # pid -> (name of the harm, time)
         self.reported = {}  # pid -> time
         self.served = []  # (name of the harm, from the harm to the replacement's service)
-        self.process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=may_hang())
+        printed = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen(words, stdout=printed, stderr=subprocess.PIPE, text=True, env=may_hang())
         self.errors = []
         reader = threading.Thread(target=self.read)
         reader.start()
-        harms = list(harms)
         steps = 0
         while self.process.poll() is None and harms:
             time.sleep(rng.uniform(0.02, 0.2))
@@ -71,6 +107,8 @@ class HarmedRun:
                 self.harm(harms.pop(), *rng.choice(sorted(workers.items())))
         self.process.wait()
         reader.join()
+        printed.seek(0)
+        self.printed = printed.read()
 
     def harm(self, harm, worker: int, pid: int):
         begin = time.monotonic()
@@ -109,26 +147,28 @@ def main() -> int:
         rng = random.Random(1000 * arguments.seed + index)
         rng.shuffle(harms)
         workers = index % 8 + 1
-        changes = {"max_steps": 12 * arguments.kills + 60 * (arguments.stops + arguments.hangs), "save_every": "never"}
-        if index % 2 == 0:
-            changes["async"] = True
-        if index // 2 % 2 == 0:
-            changes["lora_rank"] = 4
-        if index // 4 % 2 == 0:
-            changes["rounds_per_step"] = 2
-        file = "adapter_model.safetensors" if "lora_rank" in changes else "model.safetensors"
+        has_pipelines = index % 5 == 4 and arguments.hangs == 0
+        program = PipelinesProgram() if has_pipelines else TrainProgram(index, 12 * arguments.kills + 60 * (arguments.stops + arguments.hangs))
+        launch = ["--max-restarts", "10000"] + (["--wait-timeout", "1"] if arguments.stops + arguments.hangs else [])
+        left, num_harmed, is_good = list(harms), 0, True
         with tempfile.TemporaryDirectory() as directory:
-            alone, harmed = Path(directory) / "alone", Path(directory) / "harmed"
-            subprocess.run(command(alone, 2, changes, []), check=True, capture_output=True)
-            launch = ["--max-restarts", "10000"] + (["--wait-timeout", "1"] if arguments.stops + arguments.hangs else [])
-            run = HarmedRun(command(harmed, workers, changes, launch), harmed, harms, rng)
-            is_good = run.process.returncode == 0 and bits(harmed, file) == bits(alone, file)
-        for pid, (name, since) in run.harmed.items():
-            detection.setdefault(name, []).append(run.reported.get(pid, float("inf")) - since)
-        for name, seconds in run.served:
-            service.setdefault(name, []).append(seconds)
+            alone = Path(directory) / "alone"
+            printed = subprocess.run(program.command(alone, 2, []), check=True, capture_output=True, text=True).stdout
+            expected = program.result(alone, printed)
+            while is_good and left:
+                harmed = Path(directory) / f"harmed-{len(left)}"
+                num_left = len(left)
+                run = HarmedRun(program.command(harmed, workers, launch), harmed, left, rng)
+                is_good = run.process.returncode == 0 and program.result(harmed, run.printed) == expected
+                num_harmed += len(run.harmed)
+                for pid, (name, since) in run.harmed.items():
+                    detection.setdefault(name, []).append(run.reported.get(pid, float("inf")) - since)
+                for name, seconds in run.served:
+                    service.setdefault(name, []).append(seconds)
+                if len(left) == num_left:
+                    raise RuntimeError(f"{program.name} ended before any harm was done")
         good += is_good
-        print(f"run {index}: {workers} workers {changes}: {len(run.harmed)} harmed, exit code {run.process.returncode}, "
+        print(f"run {index}: {workers} workers, {program.name}: {num_harmed} harmed, exit code {run.process.returncode}, "
               f"{'same bits' if is_good else 'NOT THE SAME'}", flush=True)
         if not is_good:
             print("".join(run.errors[-20:]), f"repeat: --seed {arguments.seed}, run {index}")

@@ -14,6 +14,30 @@ constexpr const char* kLibrary = "libcuda.so.1";
   throw Error(ExitCode::kNoResource, cat("no CUDA device: ", why, "; ", remedy, ", or use --device cpu"));
 }
 
+// True for results after which a context does nothing any more, so that its process must end (cuda.h). Not for a
+// device-side assert, which ends a context too: this is how a layer's kernel reports wrong input.
+bool is_context_lost(CUresult result) {
+  switch (result) {
+    case CUDA_ERROR_ECC_UNCORRECTABLE:
+    case CUDA_ERROR_NVLINK_UNCORRECTABLE:
+    case CUDA_ERROR_CONTAINED:
+    case CUDA_ERROR_ILLEGAL_ADDRESS:
+    case CUDA_ERROR_LAUNCH_TIMEOUT:
+    case CUDA_ERROR_CONTEXT_IS_DESTROYED:
+    case CUDA_ERROR_HARDWARE_STACK_ERROR:
+    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+    case CUDA_ERROR_MISALIGNED_ADDRESS:
+    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+    case CUDA_ERROR_INVALID_PC:
+    case CUDA_ERROR_LAUNCH_FAILED:
+    case CUDA_ERROR_TENSOR_MEMORY_LEAK:
+    case CUDA_ERROR_MPS_CLIENT_TERMINATED:
+    case CUDA_ERROR_EXTERNAL_DEVICE:
+    case CUDA_ERROR_UNKNOWN: return true;
+    default: return false;
+  }
+}
+
 std::string version_text(int version) { return cat(version / 1000, ".", version % 1000 / 10); }
 
 CudaDriver load_driver() {
@@ -75,7 +99,9 @@ void check_cuda(const CudaDriver& driver, CUresult result, const std::string& wh
                           result == CUDA_ERROR_INVALID_DEVICE || result == CUDA_ERROR_DEVICE_UNAVAILABLE;
   const char* const remedy =
       result == CUDA_ERROR_OUT_OF_MEMORY ? "; another program may use this GPU: look at `nvidia-smi`" : "";
-  throw Error(is_missing ? ExitCode::kNoResource : ExitCode::kUserError,
+  throw Error(is_missing                ? ExitCode::kNoResource
+              : is_context_lost(result) ? ExitCode::kGpuFailed
+                                        : ExitCode::kUserError,
               cat(what, ": ", cuda_result_text(driver, result), remedy));
 }
 

@@ -72,8 +72,8 @@ struct CudaDriver {
 [[nodiscard]] std::string cuda_result_text(const CudaDriver& driver, CUresult result);
 
 // Throws rp::Error unless the result is CUDA_SUCCESS: kNoResource if memory or a device is missing,
-// else kUserError, since errors that a stream reports late are usually faults in a kernel. `what`:
-// the operation in progress, such as "copying 4 MiB to the GPU".
+// kGpuFailed if the process has lost its context, as after a kernel's access to an illegal address,
+// else kUserError. `what`: the operation in progress, such as "copying 4 MiB to the GPU".
 void check_cuda(const CudaDriver& driver, CUresult result, const std::string& what);
 
 }  // namespace rp

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "hoststore/store.h"
+
 namespace rp {
 
 namespace {
@@ -54,6 +56,13 @@ std::vector<BlockRow> output_rows(const Command& command, const Catalogue& catal
     rows.push_back({BlockKind::kGradient, command.first_layer});
   }
   return rows;
+}
+
+MadeRow made_row(Store& store, const Command& command, const BlockRow& row) {
+  const RoundTable table = store.round_table(command);
+  const BlockOrigin& origin = table.origin(row.kind, row.index);
+  if (origin.table_bytes == 0) return {row, table};
+  return {{origin.kind, origin.index}, store.round_table(origin)};
 }
 
 }  // namespace rp

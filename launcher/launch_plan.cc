@@ -133,6 +133,7 @@ LaunchPlan make_launch_plan(const LaunchOptions& options, const LocalMachine& ma
   plan.program = find_program(options.command[0], own_directory, environment_value("PATH").value_or(""));
   plan.command = options.command;
   plan.tag_output = options.tag_output;
+  plan.timestamp_output = options.timestamp_output;
   plan.on_worker_failure = options.on_worker_failure;
   plan.restarts_coordinator = options.restarts_coordinator;
   plan.max_restarts = options.max_restarts;

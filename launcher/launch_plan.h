@@ -30,6 +30,7 @@ struct LaunchPlan {
   std::vector<std::string> command;
   std::vector<PlannedProcess> processes;  // the coordinator, then the workers
   bool tag_output = false;
+  bool timestamp_output = false;
   std::filesystem::path log_dir;  // empty: no log files
   WorkerFailurePolicy on_worker_failure = WorkerFailurePolicy::kReplay;
   bool restarts_coordinator = false;

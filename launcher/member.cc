@@ -13,6 +13,7 @@
 
 #include "common/files/output_file.h"
 #include "common/text.h"
+#include "launcher/machine/watchdog.h"
 #include "launcher/process/process_role.h"
 #include "roundpipe/error.h"
 
@@ -87,25 +88,36 @@ ChildProcess Member::start(RunContext& run) {
 
 void Member::redirect_output(RunContext& run, ChildSpec& spec) {
   if (!run.plan.log_dir.empty()) {
-    const std::filesystem::path stem = run.plan.log_dir / file_stem(name());
-    child_stdio_.push_back(open_log(stem.string() + ".out"));
-    child_stdio_.push_back(open_log(stem.string() + ".err"));
-    log_file_ = stem.string() + ".err";
-  } else if (is_worker() || run.plan.tag_output) {
-    const std::string tag = run.plan.tag_output ? "[" + name() + "] " : "";
-    for (OutputSink* sink : {&run.out, &run.err}) {
-      auto [read_end, write_end] = make_output_pipe();
-      outputs_.push_back(std::make_unique<ProcessOutput>(std::move(read_end), tag, is_worker(), sink));
-      child_stdio_.push_back(std::move(write_end));
+    const std::string stem = run.plan.log_dir / file_stem(name());
+    for (const std::string& path : {stem + ".out", stem + ".err"}) {
+      UniqueFd file = open_log(path);
+      if (!run.plan.timestamp_output) {
+        child_stdio_.push_back(std::move(file));
+      } else {
+        const int fd = file.get();
+        auto& log = run.logs.try_emplace(path, RunContext::LogFile{std::move(file), OutputSink(fd)}).first->second;
+        pass_output_on(run, /*held=*/false, &log.sink);
+      }
     }
+    log_file_ = stem + ".err";
+  } else if (is_worker() || run.plan.tag_output || run.plan.timestamp_output) {
+    for (OutputSink* sink : {&run.out, &run.err}) pass_output_on(run, /*held=*/is_worker(), sink);
   }
   for (std::size_t i = 0; i < child_stdio_.size(); ++i) spec.stdio[1 + i] = child_stdio_[i].get();
+}
+
+void Member::pass_output_on(const RunContext& run, bool held, OutputSink* sink) {
+  auto [read_end, write_end] = make_output_pipe();
+  LineAssembler lines(run.plan.tag_output ? "[" + name() + "] " : "", run.plan.timestamp_output);
+  outputs_.push_back(std::make_unique<ProcessOutput>(std::move(read_end), std::move(lines), held, sink));
+  child_stdio_.push_back(std::move(write_end));
 }
 
 std::vector<std::string> Member::environment(const RunContext& run) const {
   Variables added = planned_.variables;
   added.emplace_back(kChannelVariable, std::to_string(child_end_->fd()));
   added.emplace_back(kLivenessVariable, std::to_string(run.liveness_read.get()));
+  added.emplace_back(kRunVariable, run.number);
   added.emplace_back(kFaultBoardVariable, std::to_string(run.board.fd()));
   if (!is_worker() && run.plan.restarts_coordinator)
     added.emplace_back(kRestartVariable, kRestartWords[static_cast<std::size_t>(restart_)]);

@@ -93,8 +93,10 @@ class Member {
 
  private:
   // Creates the pipes or files for stdout and stderr, unless the process uses those of the launcher
-  // (as the coordinator does without tags and log files).
+  // (as the coordinator does without tags, times and log files).
   void redirect_output(RunContext& run, ChildSpec& spec);
+  // Has the next of stdout and stderr pass through rp-launch, whole lines at a time.
+  void pass_output_on(const RunContext& run, bool held, OutputSink* sink);
   [[nodiscard]] ChildProcess start(RunContext& run);
   [[nodiscard]] std::vector<std::string> environment(const RunContext& run) const;
   void move_to(MemberState state) { lifecycle_.move_to(state, board_index()); }

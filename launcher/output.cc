@@ -6,7 +6,11 @@
 #include <array>
 #include <cerrno>
 #include <climits>
+#include <cstdio>
+#include <ctime>
 #include <utility>
+
+#include "common/system/clock.h"
 
 namespace rp {
 
@@ -18,7 +22,7 @@ std::string LineAssembler::add(std::string_view bytes) {
     partial_ += bytes.substr(0, whole ? end + 1 : bytes.size());
     bytes.remove_prefix(whole ? end + 1 : bytes.size());
     if (whole) {
-      lines += tag_ + partial_;
+      lines += prefix() + partial_;
       partial_.clear();
     } else if (partial_.size() >= kMaxLineBytes) {
       lines += finish();
@@ -29,8 +33,20 @@ std::string LineAssembler::add(std::string_view bytes) {
 
 std::string LineAssembler::finish() {
   if (partial_.empty()) return "";
-  std::string line = tag_ + std::exchange(partial_, "");
+  std::string line = prefix() + std::exchange(partial_, "");
   return line + "\n";
+}
+
+std::string LineAssembler::prefix() const {
+  if (!has_times_) return tag_;
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  tm parts{};
+  localtime_r(&now.tv_sec, &parts);
+  std::array<char, 32> text{};
+  const std::size_t end = std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%S", &parts);
+  std::snprintf(text.data() + end, text.size() - end, ".%03ld ", now.tv_nsec / kNsPerMs);
+  return text.data() + tag_;
 }
 
 void OutputSink::add(std::string_view lines) {
@@ -62,8 +78,8 @@ void OutputSink::write_some() {
   }
 }
 
-ProcessOutput::ProcessOutput(UniqueFd pipe, std::string tag, bool held, OutputSink* sink)
-    : pipe_(std::move(pipe)), assembler_(std::move(tag)), holding_(held), sink_(sink) {}
+ProcessOutput::ProcessOutput(UniqueFd pipe, LineAssembler assembler, bool held, OutputSink* sink)
+    : pipe_(std::move(pipe)), assembler_(std::move(assembler)), holding_(held), sink_(sink) {}
 
 bool ProcessOutput::wants_more() const { return !ended() && (holding_ || !sink_->is_full()); }
 

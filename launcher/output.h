@@ -12,10 +12,11 @@
 
 namespace rp {
 
-// Cuts a stream of bytes into whole lines and prefixes each with the tag.
+// Cuts a stream of bytes into whole lines and prefixes each with the tag, and if asked to, before it with the local
+// time at which the line arrived: "2026-11-28T05:25:34.123 [worker 0] ".
 class LineAssembler {
  public:
-  explicit LineAssembler(std::string tag) : tag_(std::move(tag)) {}
+  explicit LineAssembler(std::string tag, bool has_times = false) : tag_(std::move(tag)), has_times_(has_times) {}
 
   // Returns the lines that are now complete. A line of more than kMaxLineBytes is returned in
   // pieces, each as a line of its own.
@@ -26,7 +27,10 @@ class LineAssembler {
   static constexpr std::size_t kMaxLineBytes = 1 << 20;
 
  private:
+  [[nodiscard]] std::string prefix() const;
+
   std::string tag_;
+  bool has_times_;
   std::string partial_;
 };
 
@@ -72,7 +76,7 @@ class OutputSink {
 class ProcessOutput {
  public:
   // `pipe`: the read end, non-blocking. The sink must outlive this.
-  ProcessOutput(UniqueFd pipe, std::string tag, bool held, OutputSink* sink);
+  ProcessOutput(UniqueFd pipe, LineAssembler assembler, bool held, OutputSink* sink);
 
   [[nodiscard]] int fd() const { return pipe_.get(); }
   [[nodiscard]] bool ended() const { return !pipe_; }

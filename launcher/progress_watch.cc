@@ -28,7 +28,7 @@ std::vector<ProcessSnapshot> ProgressWatch::snapshots() const {
 void ProgressWatch::dump(const char* why, bool anew) {
   std::vector<ProcessSnapshot> processes = snapshots();
   if (!dumped_.empty() && !(anew && has_progressed(dumped_, processes))) return;
-  run_.err.add(dump_text("rp-launch", why, processes, now_ns()));
+  run_.say(dump_text("rp-launch", why, processes, now_ns()));
   dumped_ = std::move(processes);
 }
 

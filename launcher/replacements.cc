@@ -18,6 +18,13 @@ std::int64_t delay_after(int num_failures) {
   return num_failures == 0 ? 0 : kFirstDelayNs << std::min(num_failures - 1, kMaxDoublings);
 }
 
+// True if the process has reported an error that another would meet as well, and not that its GPU failed or did not end
+// its work.
+bool has_reported_error(int status) {
+  return WIFEXITED(status) && WEXITSTATUS(status) != static_cast<int>(ExitCode::kHang) &&
+         WEXITSTATUS(status) != static_cast<int>(ExitCode::kGpuFailed);
+}
+
 }  // namespace
 
 bool ProgramRestarts::decide(bool has_progressed) {
@@ -31,9 +38,8 @@ Replacements::Decision Replacements::decide(const Death& death, int num_left) {
   if (policy_ == WorkerFailurePolicy::kAbort) return Decision::kEndRun;
   int& failed_starts = failed_starts_[death.worker];
   failed_starts = death.has_served ? 0 : failed_starts + 1;
-  const bool is_own_end =
-      WIFEXITED(death.status) && WEXITSTATUS(death.status) != static_cast<int>(ExitCode::kHang) && !death.hung;
-  if (is_own_end) return death.replaces && !death.has_served && num_left > 0 ? Decision::kShrink : Decision::kEndRun;
+  if (has_reported_error(death.status) && !death.hung)
+    return death.replaces && !death.has_served && num_left > 0 ? Decision::kShrink : Decision::kEndRun;
   const bool was_killed =
       WIFSIGNALED(death.status) && WTERMSIG(death.status) == SIGKILL && !death.out_of_memory && !death.hung;
   if (death.slot >= 0 && !was_killed && ++deaths_[death.slot] >= kMaxDeathsPerTask) return Decision::kSetAside;

@@ -49,9 +49,10 @@ class Replacements {
     bool hung = false;  // rp-launch has ended it because of its task
   };
   // `num_left`: the number of workers that live or will start. A worker that ended with a code of its own has reported
-  // what is wrong; another would fail in the same way, but the run goes on without a replacement that could not start,
-  // for example because files of the model have changed. Another would also fail if a task has ended kMaxDeathsPerTask
-  // workers: that task is set aside. A SIGKILL is not the task's doing, unless the kernel sent it for lack of memory.
+  // what is wrong; another would fail in the same way (unless its GPU failed), but the run goes on without a
+  // replacement that could not start, for example because files of the model have changed. Another would also fail if a
+  // task has ended kMaxDeathsPerTask workers: that task is set aside. A SIGKILL is not the task's doing, unless the
+  // kernel sent it for lack of memory.
   [[nodiscard]] Decision decide(const Death& death, int num_left);
 
   // Forgets the deaths so far: the tasks of a program that is started again are numbered from 0.

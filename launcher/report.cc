@@ -14,6 +14,7 @@
 
 #include "common/printable.h"
 #include "common/text.h"
+#include "roundpipe/error.h"
 
 namespace rp {
 
@@ -95,7 +96,14 @@ std::string place_text(const Failure& failure) {
   return text;
 }
 
+// Returns the number of the worker as text; "" for the coordinator.
+std::string worker_number(const Failure& failure) {
+  constexpr std::string_view kWorker = "worker ";
+  return failure.process.starts_with(kWorker) ? failure.process.substr(kWorker.size()) : "";
+}
+
 std::string advice(const Failure& failure) {
+  const std::string worker = worker_number(failure);
   const int signal_number = WIFSIGNALED(failure.status) ? WTERMSIG(failure.status) : 0;
   if (!failure.hang.empty()) {
     return failure.fault ? "the frames show what it did when rp-launch ended it; for tasks that take longer than that, "
@@ -109,10 +117,14 @@ std::string advice(const Failure& failure) {
   }
   if (signal_number == SIGKILL) return "somebody or the kernel killed it: see dmesg, or the batch system's limits";
   if (signal_number != 0) {
-    constexpr std::string_view kWorker = "worker ";
-    if (!failure.process.starts_with(kWorker)) return "run the program without rp-launch under a debugger";
-    return cat("to look into it, run this again with --debug-worker ", failure.process.substr(kWorker.size()),
-               ", which runs this worker under gdb");
+    if (worker.empty()) return "run the program without rp-launch under a debugger";
+    return cat("to look into it, run this again with --debug-worker ", worker, ", which runs this worker under gdb");
+  }
+  if (WEXITSTATUS(failure.status) == static_cast<int>(ExitCode::kGpuFailed)) {
+    return cat(
+        "a kernel, the GPU or its driver has failed: see dmesg (Xid); to find the kernel, run this again with "
+        "--debug-worker ",
+        worker, "=compute-sanitizer");
   }
   if (failure.under_tool) return "its tool has ended, and the run with it; detach a debugger to let the worker go on";
   const bool is_unexplained = !failure.fault && failure.said.empty();

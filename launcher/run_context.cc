@@ -12,6 +12,7 @@
 
 #include "common/system/retry.h"
 #include "common/text.h"
+#include "launcher/machine/watchdog.h"
 #include "roundpipe/error.h"
 
 namespace rp {
@@ -39,14 +40,16 @@ rlimit raise_open_files() {
 
 // Checks the limit against the minimum number of files that a run opens, so that a run which is
 // bound to fail does not start. Files that the program itself opens are not included.
-void check_open_files(const rlimit& limit, std::size_t num_workers) {
+void check_open_files(const rlimit& limit, const LaunchPlan& plan) {
+  const std::size_t num_workers = plan.processes.size() - 1;
+  const std::size_t num_logs = plan.timestamp_output && !plan.log_dir.empty() ? 2 : 0;  // that rp-launch writes
   const auto check = [&](rlim_t allowed, rlim_t needed, const char* who) {
     if (allowed >= needed) return;
     throw Error(ExitCode::kNoResource, cat("only ", allowed, " open files are allowed, but with ", num_workers,
                                            num_workers == 1 ? " worker " : " workers ", who, " needs at least ", needed,
                                            "; raise the limit (ulimit -n)"));
   };
-  check(limit.rlim_max, 24 + 5 * num_workers, "rp-launch");
+  check(limit.rlim_max, 24 + (5 + num_logs) * num_workers, "rp-launch");
   check(limit.rlim_cur, 24 + 2 * num_workers, "each process of the run");
 }
 
@@ -70,13 +73,16 @@ RunContext RunContext::create(LaunchPlan plan, const sigset_t& handled) {
   signal(SIGXFSZ, SIG_IGN);  // memory is in files: one beyond `ulimit -f` then fails with an error code
   make_log_directory(plan.log_dir);
   const rlimit open_files = raise_open_files();
-  check_open_files(open_files, plan.processes.size() - 1);
+  check_open_files(open_files, plan);
   std::array<int, 2> pipe{};
   if (pipe2(pipe.data(), O_CLOEXEC) != 0) {
     throw Error(ExitCode::kNoResource, cat("cannot make a pipe (", errno_text(errno), "); raise ulimit -n"));
   }
+  std::string number = make_run_number();
+  start_watchdog(number, pipe[0], pipe[1]);  // before anything else exists that it would keep open
   const int num_processes = static_cast<int>(plan.processes.size());
   RunContext run{.plan = std::move(plan),
+                 .number = std::move(number),
                  .board = FaultBoard::create(num_processes),
                  .liveness_read = UniqueFd(pipe[0]),
                  .liveness_write = UniqueFd(pipe[1]),
@@ -91,6 +97,17 @@ RunContext RunContext::create(LaunchPlan plan, const sigset_t& handled) {
   run.terminal = Terminal::open();
   run.signal_mask = signal_mask;
   return run;
+}
+
+void RunContext::say(const std::string& lines) {
+  LineAssembler assembler("", plan.timestamp_output);
+  err.add(assembler.add(lines) + assembler.finish());
+}
+
+std::vector<OutputSink*> RunContext::sinks() {
+  std::vector<OutputSink*> list = {&out, &err};
+  for (auto& [path, log] : logs) list.push_back(&log.sink);
+  return list;
 }
 
 }  // namespace rp

@@ -6,6 +6,10 @@
 #include <signal.h>
 #include <sys/resource.h>
 
+#include <map>
+#include <string>
+#include <vector>
+
 #include "common/system/fd.h"
 #include "hoststore/records/fault_board.h"
 #include "launcher/launch_plan.h"
@@ -22,6 +26,7 @@ struct RunContext {
   [[nodiscard]] static RunContext create(LaunchPlan plan, const sigset_t& handled);
 
   LaunchPlan plan;
+  std::string number;  // of the run, for the watchdog
   FaultBoard board;
   UniqueFd liveness_read;   // inherited by every member
   UniqueFd liveness_write;  // held only by the launcher, as long as it lives
@@ -31,6 +36,16 @@ struct RunContext {
   Terminal terminal{};      // if it exists, the coordinator stays in the launcher's process group
   OutputSink out = OutputSink(1);
   OutputSink err = OutputSink(2);
+  struct LogFile {
+    UniqueFd file;
+    OutputSink sink;
+  };
+  std::map<std::string, LogFile> logs{};  // by path; used if lines pass through rp-launch on their way to log files
+
+  // Prints lines of rp-launch itself.
+  void say(const std::string& lines);
+  // Returns all sinks: stdout, stderr and the log files.
+  [[nodiscard]] std::vector<OutputSink*> sinks();
 };
 
 }  // namespace rp

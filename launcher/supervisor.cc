@@ -132,14 +132,14 @@ void Supervisor::on_slow_deaths() {
   const std::string names = progress_.still_running();
   if (!names.empty()) {
     if (!std::exchange(is_patience_told_, true))
-      run_.err.add(cat("rp-launch: waiting until memory is given back by ", names, "\n"));
+      run_.say(cat("rp-launch: waiting until memory is given back by ", names, "\n"));
     deadline_ = Deadline::after_ns(patience_ns(phase_.state()));
     return;
   }
   for (const auto& member : members_) {
     if (!member->alive()) continue;
-    run_.err.add(cat("rp-launch: ", member->name(), " (pid ", member->pid(),
-                     ") does not end after SIGKILL: it hangs in the kernel; see /proc/", member->pid(), "/stack\n"));
+    run_.say(cat("rp-launch: ", member->name(), " (pid ", member->pid(),
+                 ") does not end after SIGKILL: it hangs in the kernel; see /proc/", member->pid(), "/stack\n"));
   }
   move_to(RunPhase::kDone);
 }
@@ -162,7 +162,7 @@ void Supervisor::add_to(PollSet& set) {
 }
 
 void Supervisor::add_output_to(PollSet& set) {
-  for (OutputSink* sink : {&run_.out, &run_.err}) {
+  for (OutputSink* sink : run_.sinks()) {
     if (!sink->empty()) set.add(sink->fd(), POLLOUT, [sink] { sink->write_some(); });
   }
 }
@@ -204,7 +204,7 @@ void Supervisor::forward(const signalfd_siginfo& signal) {
       run_.terminal.exists() && signal.ssi_code == SI_KERNEL && getpgid(coordinator().process().pid()) == getpgrp();
   if (!has_it) coordinator().process().send_signal(number);
   end_.stop_signals.insert(number);
-  for (OutputSink* sink : {&run_.out, &run_.err}) sink->drop_what_does_not_fit();
+  for (OutputSink* sink : run_.sinks()) sink->drop_what_does_not_fit();
   if (number == SIGINT) on_interrupt();
 }
 
@@ -281,8 +281,8 @@ void Supervisor::start_workers(Message store) {
   }
   if (Member* member = tool_member(); member != nullptr) {
     hangs_.turn_off();
-    run_.err.add(cat("rp-launch: ", member->name(), " runs under ", run_.plan.processes[member->board_index()].tool[0],
-                     "; the others wait for it as long as it takes\n"));
+    run_.say(cat("rp-launch: ", member->name(), " runs under ", run_.plan.processes[member->board_index()].tool[0],
+                 "; the others wait for it as long as it takes\n"));
   }
   send_attaches();
 }
@@ -341,13 +341,15 @@ void Supervisor::finish() {
   end_adopted_processes(kNsPerSecond);
   for (const auto& member : members_) member->read_output();
   report_failure();
-  if (trace_) run_.err.add(trace_->write_or_warn("rp-launch"));
+  if (trace_) run_.say(trace_->write_or_warn("rp-launch"));
   write_queued_output();
 }
 
 void Supervisor::write_queued_output() {
   deadline_ = end_.stop_signals.empty() ? Deadline::never() : Deadline::after_ns(kOutputNs);
-  while (!(run_.out.empty() && run_.err.empty()) && !deadline_.passed()) {
+  const std::vector<OutputSink*> sinks = run_.sinks();
+  const auto is_empty = [](const OutputSink* sink) { return sink->empty(); };
+  while (!std::all_of(sinks.begin(), sinks.end(), is_empty) && !deadline_.passed()) {
     PollSet set;
     add_output_to(set);
     set.add(signals_.fd(), POLLIN, [this] {
@@ -356,12 +358,14 @@ void Supervisor::write_queued_output() {
     });
     set.wait(deadline_);
   }
-  run_.out.drop_queued();
-  run_.err.drop_queued();
-  const std::size_t dropped = run_.out.dropped_bytes() + run_.err.dropped_bytes();
+  std::size_t dropped = 0;
+  for (OutputSink* sink : sinks) {
+    sink->drop_queued();
+    dropped += sink->dropped_bytes();
+  }
   if (dropped == 0) return;
-  run_.err.add(cat("rp-launch: ", bytes_text(dropped),
-                   " of output could not be written by the end of the run and are dropped\n"));
+  run_.say(cat("rp-launch: ", bytes_text(dropped),
+               " of output could not be written by the end of the run and are dropped\n"));
   PollSet set;
   add_output_to(set);
   set.wait(Deadline::after_ns(0));  // written only if that is possible at once

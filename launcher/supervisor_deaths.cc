@@ -63,7 +63,7 @@ void Supervisor::on_coordinator_death(Member& coordinator) {
   constexpr int kNotLoaded = 127;  // set by the dynamic loader, which has printed the library's name
   if (WIFEXITED(status) && WEXITSTATUS(status) == kNotLoaded &&
       run_.board.entry(coordinator.board_index()).state() == ProcessState::kNotStarted) {
-    run_.err.add(
+    run_.say(
         "rp-launch: the program was not loaded; where a library of LibTorch is missing, give its folder: "
         "LD_LIBRARY_PATH="
         "$(python3 -c 'import torch; print(torch.__path__[0])')/lib, or link it once (docs/library.md)\n");
@@ -71,7 +71,7 @@ void Supervisor::on_coordinator_death(Member& coordinator) {
   if (phase_.is(RunPhase::kKilling)) return;
   move_to(RunPhase::kWorkersEnding);
   if (const Member* member = tool_member(); member != nullptr)
-    run_.err.add(cat("rp-launch: the coordinator has ended; waiting for the tool of ", member->name(), "\n"));
+    run_.say(cat("rp-launch: the coordinator has ended; waiting for the tool of ", member->name(), "\n"));
 }
 
 void Supervisor::on_worker_death(Member& worker) {
@@ -94,7 +94,7 @@ bool Supervisor::go_on_without_coordinator() {
   if (!phase_.is(RunPhase::kRunning) || !is_restartable_ || finished_ || !end_.stop_signals.empty()) return false;
   if (end_.set_aside) {
     is_restartable_ = false;
-    run_.err.add("rp-launch: the program is started again to save its state\n");
+    run_.say("rp-launch: the program is started again to save its state\n");
     start_program_again(Deadline::after_ns(0));
     return true;
   }
@@ -103,8 +103,8 @@ bool Supervisor::go_on_without_coordinator() {
   if (!restarts_.decide(progress.committed > 0)) return false;
   Failure failure = failure_of(coordinator());
   failure.crash_notice = "";  // nothing is lost
-  run_.err.add(failure_text(failure) +
-               "rp-launch: the program is started again and continues after its last step, with the same results\n");
+  run_.say(failure_text(failure) +
+           "rp-launch: the program is started again and continues after its last step, with the same results\n");
   start_program_again(Deadline::after_ns(restarts_.delay_ns()));
   return true;
 }
@@ -157,7 +157,7 @@ bool Supervisor::go_on_without(Member& worker) {
   RP_CRASH_POINT("launcher.loss.decides");
   Failure failure = failure_of(worker);
   failure.said = worker.release_output();
-  run_.err.add(lost_.lose(worker.worker(), decision, std::move(failure), num_alive));
+  run_.say(lost_.lose(worker.worker(), decision, std::move(failure), num_alive));
   if (decision == Replacements::Decision::kSetAside) {
     Message message{
         .kind = MessageKind::kSetAside, .blob = std::vector<std::byte>(sizeof(std::uint64_t)), .descriptors = {}};
@@ -195,8 +195,8 @@ void Supervisor::add_worker(int worker) {
   const bool may_start = is_worker && phase_.is(RunPhase::kRunning) && !finished_ && end_.stop_signals.empty() &&
                          members_.size() == run_.plan.processes.size() && !members_[worker + 1]->alive();
   if (may_start) lost_.bring_back(worker);
-  run_.err.add(cat("rp-launch: worker ", worker,
-                   may_start ? " is started again, as rp-launch ctl has asked\n" : " cannot be started now\n"));
+  run_.say(cat("rp-launch: worker ", worker,
+               may_start ? " is started again, as rp-launch ctl has asked\n" : " cannot be started now\n"));
 }
 
 // The report follows when the process has ended.
@@ -211,8 +211,8 @@ void Supervisor::serve_debuggers() {
     const pid_t pid = member->pid();
     Visit& visit = visits_[pid];
     if (!std::exchange(visit.is_told, true)) {
-      run_.err.add(cat("rp-launch: ", member->name(), " (pid ", pid, ") has crashed and waits for a debugger: gdb -p ",
-                       pid, "; it ends when the debugger leaves it, or with kill -KILL ", pid, "\n"));
+      run_.say(cat("rp-launch: ", member->name(), " (pid ", pid, ") has crashed and waits for a debugger: gdb -p ", pid,
+                   "; it ends when the debugger leaves it, or with kill -KILL ", pid, "\n"));
     }
     const bool is_traced = tracer_of(pid) != 0;
     if (visit.has_begun && !is_traced) entry.publish_debugger_left();
@@ -225,7 +225,7 @@ void Supervisor::check_hangs() {
   std::string notes;
   const std::optional<Hang> hang = hangs_.check(progress_.snapshots(), now_ns(), notes);
   if (!phase_.is(RunPhase::kRunning) || finished_) return;
-  run_.err.add(notes);
+  run_.say(notes);
   if (!hang) return;
   Member& member = *members_[hang->process];
   const bool ends_run = !member.is_worker() || run_.plan.on_worker_failure == WorkerFailurePolicy::kAbort;
@@ -255,7 +255,7 @@ void Supervisor::note_failure(Member& member) {
 }
 
 void Supervisor::report_failure() {
-  if (failure_ && !std::exchange(is_failure_told_, true)) run_.err.add(failure_text(*failure_));
+  if (failure_ && !std::exchange(is_failure_told_, true)) run_.say(failure_text(*failure_));
 }
 
 }  // namespace rp

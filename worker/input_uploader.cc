@@ -38,14 +38,9 @@ bool InputUploader::fetch(const Command& command, const std::vector<BlockRow>& r
   return true;
 }
 
-bool InputUploader::fetch_block(const Command& command, BlockRow row, int microbatch, std::uint64_t n) {
+bool InputUploader::fetch_block(const Command& command, const BlockRow& wanted, int microbatch, std::uint64_t n) {
   Store& store = worker_.store;
-  const BlockRow wanted = row;
-  RoundTable table = store.round_table(command);
-  if (const BlockOrigin& origin = table.origin(row.kind, row.index); origin.table_bytes > 0) {
-    row = {origin.kind, origin.index};
-    table = store.round_table(origin);
-  }
+  const auto [row, table] = made_row(store, command, wanted);
   const InputSource& source = table.source(row.kind, row.index);
   if (source.worker >= 0 && source.first_event.epoch() == command.slot.epoch()) {
     const EventInEpoch event(command.slot.epoch(), source.first_event.number() + microbatch + 1);

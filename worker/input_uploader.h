@@ -26,7 +26,7 @@ class InputUploader {
   // Both upload inputs of microbatch n, counted over all tasks. They return false if the worker
   // stops.
   [[nodiscard]] bool fetch(const Command& command, const std::vector<BlockRow>& rows, int microbatch, std::uint64_t n);
-  [[nodiscard]] bool fetch_block(const Command& command, BlockRow row, int microbatch, std::uint64_t n);
+  [[nodiscard]] bool fetch_block(const Command& command, const BlockRow& wanted, int microbatch, std::uint64_t n);
 
   WorkerParts& worker_;
   Stream& stream_;

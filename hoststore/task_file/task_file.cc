@@ -54,14 +54,9 @@ struct InputBlock {
 std::vector<InputBlock> input_blocks(Store& store, const Command& command) {
   std::vector<InputBlock> blocks;
   for (const BlockRow& row : input_rows(command, store.catalogue())) {
-    RoundTable table = store.round_table(command);
-    BlockRow made_as = row;
-    if (const BlockOrigin& origin = table.origin(row.kind, row.index); origin.table_bytes > 0) {
-      made_as = {origin.kind, origin.index};
-      table = store.round_table(origin);
-    }
+    const MadeRow made = made_row(store, command, row);
     for (int microbatch = 0; microbatch < (is_once_a_task(row.kind) ? 1 : command.num_microbatches); ++microbatch) {
-      const BlockPlace& place = table.place(made_as.kind, made_as.index, microbatch);
+      const BlockPlace& place = made.table.place(made.row.kind, made.row.index, microbatch);
       if (place.bytes > 0) blocks.push_back({row, microbatch, place});
     }
   }

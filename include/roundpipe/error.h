@@ -16,6 +16,7 @@ enum class ExitCode : int {
   kUsage = 2,             // an unknown option or an impossible setting
   kBadInput = 64,         // a wrong model, data or configuration file
   kNoResource = 69,       // memory, a GPU or disk space is missing
+  kGpuFailed = 71,        // a GPU or its driver failed
   kOutputFailed = 74,     // output cannot be written
   kPreempted = 75,        // preempted after a checkpoint was written: requeue
   kTaskSetAside = 93,     // a task ended several workers and was not computed again

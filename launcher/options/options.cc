@@ -150,6 +150,7 @@ void read_settings(const AskedSettings& asked, LaunchOptions& options) {
   read_device(asked, options);
   if (const auto a = asked.value("bind")) options.bind = parse_choice(a->name, a->value, {"numa", "none"});
   if (const auto a = asked.value("tag-output")) options.tag_output = parse_switch(a->name, a->value);
+  if (const auto a = asked.value("timestamp-output")) options.timestamp_output = parse_switch(a->name, a->value);
   if (const auto a = asked.value("log-dir")) options.log_dir = a->value;
   if (const auto a = asked.value("dry-run")) options.dry_run = parse_switch(a->name, a->value);
   if (const auto a = asked.value("on-coordinator-failure")) {
@@ -217,6 +218,13 @@ const std::vector<OptionSpec>& launch_option_specs() {
          .concerns = "rp-launch",
          .help = "Prefix each line of output with the name of its process",
          .details = "Prefix each line of output with `[coordinator] `, `[worker 0] ` and so on"},
+        {.name = "timestamp-output",
+         .variable = "RP_TIMESTAMP_OUTPUT",
+         .default_text = "0",
+         .concerns = "rp-launch",
+         .help = "Prefix each line of output with the local time, in log files too",
+         .details =
+             "Prefix each line of output with the local time, such as `2026-11-28T05:25:34.123 `, in log files too"},
         {.name = "log-dir",
          .argument = "DIR",
          .variable = "RP_LOG_DIR",

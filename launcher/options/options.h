@@ -29,6 +29,7 @@ struct LaunchOptions {
   std::optional<std::string> bind;  // "numa", "none"; default: numa if there are several nodes
   RuntimeSettings settings;
   bool tag_output = false;
+  bool timestamp_output = false;
   std::optional<std::string> log_dir;
   bool dry_run = false;
   WorkerFailurePolicy on_worker_failure = WorkerFailurePolicy::kReplay;

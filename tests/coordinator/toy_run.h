@@ -2,7 +2,10 @@
 // Runs the toy model with a coordinator in the test's thread and with the workers of toy_workers.h.
 #pragma once
 
+#include <sys/types.h>
+
 #include <functional>
+#include <map>
 #include <optional>
 #include <ostream>
 #include <string>
@@ -47,10 +50,12 @@ struct RunSettings {
   using Serve = std::function<void(Store& store, int worker, const ToyConfig& config, const RunSettings& settings)>;
   Serve serve = serve_on_cpu;
   std::vector<Death> deaths{};
-  bool serves_deaths = false;  // `serve` itself lets the worker die
-  int max_replacements = 0;    // of all workers together; without one, the run goes on with a worker less
-  int life = 0;                // of the worker that is served, for `serve`; set by Workers
-  int* num_deaths = nullptr;   // counts the deaths that were reported during the trainings
+  bool serves_deaths = false;  // `serve` itself lets the worker die, or loses its GPU
+  // Called now and then by the process that watches the processes, with their pids and workers; may kill them.
+  std::function<void(const std::map<pid_t, int>& workers)> look_after{};
+  int max_replacements = 0;   // of all workers together; without one, the run goes on with a worker less
+  int life = 0;               // of the worker that is served, for `serve`; set by Workers
+  int* num_deaths = nullptr;  // counts the deaths that were reported during the trainings
   // Of a task that is set aside: before the first death, or if no death is planned, from the beginning. run_toy() then
   // throws what `on_set_aside` throws.
   std::optional<SlotNumber> set_aside{};

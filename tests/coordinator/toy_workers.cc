@@ -12,6 +12,7 @@
 #include <map>
 
 #include "device/cpu_device.h"
+#include "roundpipe/error.h"
 #include "tests/hoststore/processes.h"
 #include "worker/worker.h"
 
@@ -152,6 +153,10 @@ pid_t Workers::start_process(int worker, int life) {
     const auto view = Store::attach(duplicates(store_.descriptors()));
     serve(*view, worker, life, [] { kill(getpid(), SIGKILL); });
     _exit(0);
+  } catch (const Error& error) {
+    if (error.code() == ExitCode::kGpuFailed) _exit(static_cast<int>(error.code()));
+    std::fprintf(stderr, "worker %d: %s\n", worker, error.what());
+    _exit(1);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "worker %d: %s\n", worker, error.what());
     _exit(1);
@@ -170,10 +175,12 @@ void Workers::run_launcher(const UniqueFd& socket) {
       if (recv(socket.get(), &message, sizeof(message), 0) <= 0 || message.kind == 'q') quits = true;
       if (message.kind == 'r') start(message.worker);
     }
+    if (settings_.look_after) settings_.look_after(workers);
     int status = 0;
     for (pid_t child = waitpid(-1, &status, WNOHANG); child > 0; child = waitpid(-1, &status, WNOHANG)) {
-      const Report report{.kind = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL ? 'd' : 'x',
-                          .worker = workers[child]};
+      const bool has_died = (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) ||
+                            (WIFEXITED(status) && WEXITSTATUS(status) == static_cast<int>(ExitCode::kGpuFailed));
+      const Report report{.kind = has_died ? 'd' : 'x', .worker = workers[child]};
       workers.erase(child);
       if (status == 0) continue;
       has_failed |= report.kind == 'x';

@@ -6,8 +6,14 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <map>
+#include <memory>
 #include <random>
+#include <stdexcept>
 
+#include "common/text.h"
+#include "launcher/hang_watch.h"
+#include "launcher/process/run_dump.h"
 #include "tests/coordinator/random_plan.h"
 #include "tests/coordinator/toy_run.h"
 #include "tests/cuda/fake_driver/fake_driver.h"
@@ -21,8 +27,11 @@ namespace {
 constexpr std::uint64_t kPage = 4096;
 constexpr std::uint64_t kPieceBytes = 8 * kPage;  // the toy model's store has several of them
 
+enum class Loss { kProcess, kContext };
+
 struct GpuRun {
   GpuSignals signals = GpuSignals::kWords;
+  Loss loss = Loss::kProcess;  // what a worker that is to die loses
   unsigned seed = 1;
   int max_delay_us = 0;
   std::uint64_t memory_bytes = 8 << 20;
@@ -45,28 +54,39 @@ void expect_all_registered(const CudaDevice& device, Store& store) {
   }
 }
 
-// Kills its process before a certain call of run().
+// Dies before a certain call of run().
 class MortalExecutor : public QueuedExecutor {
  public:
-  MortalExecutor(const ToyConfig& config, const Catalogue& catalogue, CudaDevice& device, int last)
-      : QueuedExecutor(config, catalogue, device), left_(last) {}
+  MortalExecutor(const ToyConfig& config, const Catalogue& catalogue, CudaDevice& device, int last,
+                 std::function<void()> die)
+      : QueuedExecutor(config, catalogue, device), left_(last), die_(std::move(die)) {}
   void run(const StageTask& task, int microbatch, const MicrobatchInputs& inputs, MicrobatchOutputs& outputs) override {
-    if (left_ > 0 && --left_ == 0) kill(getpid(), SIGKILL);
+    if (left_ > 0 && --left_ == 0) die_();
     QueuedExecutor::run(task, microbatch, inputs, outputs);
   }
 
  private:
   int left_;
+  const std::function<void()> die_;
 };
 
-void serve_on_gpu(const CudaDriver& driver, Store& store, int worker, const ToyConfig& config,
-                  const RunSettings& settings, const GpuRun& run) {
+// A layer that calls LibTorch meets the loss of the context as an exception like any other.
+void lose(Loss loss, FakeDriver& driver) {
+  if (loss == Loss::kProcess) kill(getpid(), SIGKILL);
+  driver.fault(CUDA_ERROR_ILLEGAL_ADDRESS);
+  throw std::runtime_error("CUDA error: an illegal memory access was encountered");
+}
+
+void serve_on_gpu(FakeDriver& fake, Store& store, int worker, const ToyConfig& config, const RunSettings& settings,
+                  const GpuRun& run) {
+  const CudaDriver& driver = fake.table();
   CudaDeviceOptions options{.memory_bytes = run.memory_bytes, .signals = run.signals};
   options.registration.policy.piece_bytes = kPieceBytes;
   options.registration.policy.least_bytes = kPage;
   options.registration.policy.lock_ns = 60 * kNsPerSecond;  // the machine may be busy with other tests
   CudaDevice device(driver, options, [](const std::string& text) { ADD_FAILURE() << text; });
-  MortalExecutor executor(config, store.catalogue(), device, last_operation(settings, worker));
+  MortalExecutor executor(config, store.catalogue(), device, last_operation(settings, worker),
+                          [&] { lose(run.loss, fake); });
   Worker served(store, worker, device, executor, entry(settings.board, 1 + worker), settings.trace);
   // The other workers register while they copy, and may finish the run before the registration of
   // the store.
@@ -81,16 +101,16 @@ void expect_reference_on_gpus(const ToyConfig& config, RunSettings settings, con
   if (settings.harness == Harness::kProcesses) {
     FakeDriver::share_between_processes();
     settings.serve = [=](Store& store, int worker, const ToyConfig& toy, const RunSettings& of_run) {
-      const FakeDriver driver(options);
-      serve_on_gpu(driver.table(), store, worker, toy, of_run, run);
+      FakeDriver driver(options);
+      serve_on_gpu(driver, store, worker, toy, of_run, run);
       EXPECT_EQ(driver.num_registered_twice(), 0);
       if (testing::Test::HasFailure()) _exit(1);
     };
     return expect_reference(config, settings, trainings);
   }
-  const FakeDriver driver(options);
+  FakeDriver driver(options);
   settings.serve = [&driver, run](Store& store, int worker, const ToyConfig& toy, const RunSettings& of_run) {
-    serve_on_gpu(driver.table(), store, worker, toy, of_run, run);
+    serve_on_gpu(driver, store, worker, toy, of_run, run);
   };
   expect_reference(config, settings, trainings);
   EXPECT_EQ(driver.num_registered_twice(), 0);
@@ -139,32 +159,66 @@ TEST_P(GpuProtocol, SlowStreamsChangeNothing) {
                            {.signals = signals(), .seed = 7, .max_delay_us = 200});
 }
 
-// A survivor's stream may be waiting for the word of the dead worker, with copies behind the wait.
-TEST(GpuReplay, AKilledProcessChangesNoBit) {
-  ToyConfig config;
-  config.tied = true;
-  for (const bool asynchronous : {false, true}) {
+// Returns a function that kills workers that hang, as rp-launch does.
+std::function<void(const std::map<pid_t, int>&)> hang_watch_of(const FaultBoard& board) {
+  const auto watch = std::make_shared<HangWatch>();
+  watch->set_wait_timeout(1, /*may_adapt=*/true);
+  return [watch, &board](const std::map<pid_t, int>& workers) {
+    if (!watch->next_check().passed()) return;
+    std::vector<ProcessSnapshot> processes;
+    for (int i = 0; i < board.num_entries(); ++i) processes.push_back(snapshot_of("gone", i, 0, 0, board.entry(i)));
+    processes[0] = snapshot_of("coordinator", 0, getppid(), std::nullopt, board.entry(0));
+    for (const auto& [pid, worker] : workers)
+      processes[1 + worker] =
+          snapshot_of(cat("worker ", worker), 1 + worker, pid, std::nullopt, board.entry(1 + worker));
+    std::string notes;
+    const std::optional<Hang> hang = watch->check(processes, now_ns(), notes);
+    if (hang && hang->process > 0) kill(processes[hang->process].pid, SIGKILL);
+  };
+}
+
+class GpuReplay : public testing::TestWithParam<std::tuple<GpuSignals, Loss>> {
+ protected:
+  // Worker 1 is lost before its `last`-th microbatch, and so is the process that takes its place, before its third.
+  static void run(bool asynchronous, int last, int replacements) {
+    const auto [signals, loss] = GetParam();
+    SCOPED_TRACE(testing::Message() << "call " << last << ", " << replacements << " replacements, asynchronous "
+                                    << asynchronous);
+    ToyConfig config;
+    config.tied = true;
     config.asynchronous = asynchronous;
-    for (const int last : {1, 4, 9, 16, 25}) {
-      for (const int replacements : {0, 2}) {
-        SCOPED_TRACE(testing::Message() << "call " << last << ", " << replacements << " replacements, asynchronous "
-                                        << asynchronous);
-        int num_deaths = 0;
-        expect_reference_on_gpus(
-            config,
-            {.harness = Harness::kProcesses,
-             .num_workers = 3,
-             .plan = kPlans[1],
-             .deaths = {{.worker = 1, .operation = last}, {.worker = 1, .operation = 3, .life = 1}},
-             .serves_deaths = true,
-             .max_replacements = replacements,
-             .num_deaths = &num_deaths},
-            {.signals = GpuSignals::kWords, .seed = static_cast<unsigned>(last), .max_delay_us = 100});
-        EXPECT_GE(num_deaths, 1);
-      }
+    const FaultBoard board = FaultBoard::create(4);
+    int num_deaths = 0;
+    RunSettings settings{.harness = Harness::kProcesses,
+                         .num_workers = 3,
+                         .plan = kPlans[1],
+                         .board = &board,
+                         .deaths = {{.worker = 1, .operation = last}, {.worker = 1, .operation = 3, .life = 1}},
+                         .serves_deaths = true,
+                         .max_replacements = replacements,
+                         .num_deaths = &num_deaths};
+    if (signals == GpuSignals::kEvents) settings.look_after = hang_watch_of(board);
+    expect_reference_on_gpus(
+        config, settings, {.signals = signals, .loss = loss, .seed = static_cast<unsigned>(last), .max_delay_us = 100});
+    EXPECT_GE(num_deaths, 1);
+  }
+};
+
+// A survivor's stream may be waiting for the word of the dead worker, with copies behind the wait. It waits for ever
+// for an event, so the survivor is killed and replaced as well.
+TEST_P(GpuReplay, ALostWorkerChangesNoBit) {
+  const bool has_events = std::get<0>(GetParam()) == GpuSignals::kEvents;
+  for (const bool asynchronous : {false, true}) {
+    for (const int last : has_events ? std::vector{4, 9} : std::vector{1, 4, 9, 16, 25}) {
+      for (const int replacements : has_events ? std::vector{20} : std::vector{0, 2})
+        run(asynchronous, last, replacements);
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Of, GpuReplay,
+                         testing::Combine(testing::Values(GpuSignals::kWords, GpuSignals::kEvents),
+                                          testing::Values(Loss::kProcess, Loss::kContext)));
 
 // Each piece of the store is refused a random number of times up to this maximum.
 class RefusedRegistrations : public testing::TestWithParam<std::tuple<Harness, int>> {};

@@ -265,7 +265,7 @@ TEST(CudaWorker, IsEndedByAFaultOfItsGpuThoughAllItsThreadsWait) {
     std::this_thread::sleep_for(std::chrono::milliseconds(200));  // everything has been enqueued by then
     driver.fault(CUDA_ERROR_ILLEGAL_ADDRESS);
   });
-  expect_error(ExitCode::kUserError, {"GPU-", "a fault of the GPU's"}, [&] { worker.serve(4); });
+  expect_error(ExitCode::kGpuFailed, {"GPU-", "a fault of the GPU's"}, [&] { worker.serve(4); });
   fault.join();
 }
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "common/text.h"
 #include "tests/launcher/launched_run.h"
 
 namespace rp {
@@ -236,10 +237,25 @@ TEST(Endings, AKilledWorkerOrCoordinatorEndsTheRunWith137) {
 TEST(Endings, WhenTheLauncherIsKilledNothingIsLeft) {
   LaunchedRun run({"-n", "8", "TOY", "hang"});
   ASSERT_TRUE(run.wait_for_output("ready"));
-  EXPECT_EQ(run.processes().size(), 10U);
+  EXPECT_EQ(run.processes().size(), 11U) << "with the launcher's watchdog";
   run.send_signal(SIGKILL);
   EXPECT_EQ(run.wait_for_end(), 137);
   expect_nothing_left(run);
+}
+
+// Also not what a run that is started by a run has started.
+TEST(Endings, WhenTheLauncherIsKilledNoChildOfTheProgramIsLeft) {
+  const std::string program = "setsid sleep 1000 & sleep 1000 & echo ready; wait";
+  for (const std::string& script : {program, cat(RP_LAUNCH_PATH, " -n 1 /bin/sh -c '", program, "' & wait"),
+                                    cat("setsid setsid sh -c '", program, "' & wait")}) {
+    SCOPED_TRACE(script);
+    LaunchedRun run({"-n", "1", "/bin/sh", "-c", script});
+    ASSERT_TRUE(run.wait_for_output("ready"));
+    run.send_signal(SIGKILL);
+    EXPECT_EQ(run.wait_for_end(), 137);
+    EXPECT_TRUE(run.all_gone_within(1));
+    expect_nothing_left(run);
+  }
 }
 
 // Simulates a process that cannot be killed: the end of a process under ptrace is reported to its

@@ -86,6 +86,26 @@ TEST(Launch, LogFilesTakeAllThatAProcessWrites) {
   EXPECT_TRUE(fs::exists(directory.path() / "logs/coordinator.err"));
 }
 
+// `text` without the 24 characters of a time before each line.
+std::string without_times(const std::string& text) {
+  std::string rest;
+  for (const std::string& line : lines_of(text)) rest += line.substr(24) + "\n";
+  return rest;
+}
+
+TEST(Launch, LinesHaveTimesInLogFilesToo) {
+  const TempDirectory directory;
+  LaunchedRun run(
+      {"--timestamp-output", "--log-dir", (directory.path() / "logs").string(), "-n", "2", "TOY", "segfault"});
+  EXPECT_EQ(run.wait_for_end(), 139);
+  EXPECT_EQ(without_times(file_text(directory.path() / "logs/worker-1.out")), "before attach 1\nafter attach 1\n");
+  EXPECT_EQ(run.out(), "");
+  EXPECT_EQ(without_times(run.err()).find("rp-launch: coordinator (pid "), 0U) << run.err();
+  LaunchedRun tagged({"--timestamp-output", "--tag-output", "-n", "1", "TOY", "exit", "0"});
+  EXPECT_EQ(tagged.wait_for_end(), 0);
+  EXPECT_EQ(without_times(tagged.out()), "[worker 0] after attach 0\n");
+}
+
 TEST(Launch, AnOptionWinsOverItsVariableAndBothReachTheProgram) {
   LaunchedRun run({"-n", "3", "--store", "memfd", "TOY", "environment"},
                   {{"RP_STORE", "shm"}, {"RP_PREFETCH", "0"}, {"RP_GPU", "GPU-of-an-outer-run"}});

@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include <array>
+#include <regex>
+#include <string>
 #include <utility>
 
 namespace rp {
@@ -50,10 +52,16 @@ TEST(LineAssembler, ALineWithoutEndIsGivenInPieces) {
   EXPECT_EQ(lines.add(std::string(LineAssembler::kMaxLineBytes, 'x')).size(), LineAssembler::kMaxLineBytes + 1);
 }
 
+TEST(LineAssembler, PutsTheTimeBeforeTheTagOfEachLine) {
+  LineAssembler lines("[w] ", /*has_times=*/true);
+  const std::string time = R"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3})";
+  EXPECT_TRUE(std::regex_match(lines.add("one\ntwo\n"), std::regex(time + " \\[w\\] one\n" + time + " \\[w\\] two\n")));
+}
+
 TEST(ProcessOutput, WhatWasHeldIsDroppedWhenTheOutputOpens) {
   auto [read_end, write_end] = make_pipe();
   OutputSink sink(-1);
-  ProcessOutput output(std::move(read_end), "", true, &sink);
+  ProcessOutput output(std::move(read_end), LineAssembler(""), true, &sink);
   write_text(write_end, "header\n");
   output.read_available();
   write_text(write_end, "more of it\nunfinished");
@@ -75,7 +83,7 @@ TEST(ProcessOutput, TheNewestOfWhatWasHeldIsPassedOnWhenTheProcessFails) {
   auto [read_end, write_end] = make_pipe();
   const UniqueFd file(memfd_create("output", MFD_CLOEXEC));
   OutputSink sink(file.get());
-  ProcessOutput output(std::move(read_end), "", true, &sink);
+  ProcessOutput output(std::move(read_end), LineAssembler(""), true, &sink);
   for (int i = 0; i < 20; ++i) {
     write_text(write_end, long_line(static_cast<char>('a' + i)));
     output.read_available();

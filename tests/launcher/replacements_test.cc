@@ -26,10 +26,10 @@ TEST(Replacements, AreNotMadeByTheOtherPolicies) {
   EXPECT_EQ(shrink.decide({.status = SIGKILL}, 0), Decision::kEndRun);
 }
 
-TEST(Replacements, AreNotMadeForAWorkerThatEndedWithACodeOfItsOwnExceptAHang) {
+TEST(Replacements, AreNotMadeForAWorkerThatEndedWithACodeOfItsOwnExceptHangsAndFaultsOfGpus) {
   Replacements replacements(WorkerFailurePolicy::kReplay, 3);
   for (const int code : {0, 1, 69}) EXPECT_EQ(replacements.decide({.status = exit_status(code)}, 3), Decision::kEndRun);
-  EXPECT_EQ(replacements.decide({.status = exit_status(124)}, 3), Decision::kReplace);
+  for (const int code : {71, 124}) EXPECT_EQ(replacements.decide({.status = exit_status(code)}, 3), Decision::kReplace);
 }
 
 TEST(Replacements, ThatCannotStartAreDoneWithout) {

@@ -56,6 +56,14 @@ TEST(Report, SaysWhatTheProcessLeftToBeSaidAndThatItWasSeenLate) {
   EXPECT_TRUE(has(text, "\n  when:   while rp-launch was stopped (SIGSTOP)")) << text;
 }
 
+TEST(Report, SaysHowToFindTheKernelThatMadeAGpuFail) {
+  Failure failure = crash();
+  failure.process = "worker 2";
+  failure.status = 71 << 8;
+  const std::string text = failure_text(failure);
+  EXPECT_TRUE(has(text, "see dmesg (Xid)") && has(text, "--debug-worker 2=compute-sanitizer")) << text;
+}
+
 TEST(Report, SaysThatALayerMustNotEndItsProcess) {
   Failure failure = crash();
   for (const int code : {0, 7}) {
