@@ -26,7 +26,7 @@ struct RunContext {
   [[nodiscard]] static RunContext create(LaunchPlan plan, const sigset_t& handled);
 
   LaunchPlan plan;
-  std::string number;  // of the run, for the watchdog
+  std::string number{};  // of the run, for the watchdog
   FaultBoard board;
   UniqueFd liveness_read;   // inherited by every member
   UniqueFd liveness_write;  // held only by the launcher, as long as it lives

@@ -101,6 +101,12 @@ void WaitRecord::publish_none() {
   write(Wait{});
 }
 
+bool WaitRecord::is_published(const Wait& wait) const {
+  const std::optional<Wait> published = observe();
+  return published && published->kind == wait.kind && published->slot == wait.slot &&
+         published->numbers == wait.numbers;
+}
+
 void WaitRecord::trace() const {
   if (const auto wait = observe()) track_->add_wait(*wait);  // never nullopt: this thread is the writer
 }

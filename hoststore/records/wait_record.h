@@ -110,9 +110,9 @@ class WaitRecord {
   // Records that the wait has ended. Does nothing if no wait is published. Must not be called for a
   // wait that failed, so that a dump shows that wait.
   void publish_none();
-  // Calls publish() unless a wait is published already. For loops around a condition.
+  // Calls publish() unless the same wait is published already. For loops around a condition.
   void publish_once(const Wait& wait) {
-    if (!is_published()) publish(wait);
+    if (!is_published(wait)) publish(wait);
   }
 
   // Returns nullopt if the thread does not wait, is just writing the record, or died while writing
@@ -123,6 +123,7 @@ class WaitRecord {
   [[nodiscard]] bool is_published() const {
     return record_ != nullptr && record_->kind.load(std::memory_order_relaxed) != 0;
   }
+  [[nodiscard]] bool is_published(const Wait& wait) const;
   void write(const Wait& wait);
   void trace() const;
 

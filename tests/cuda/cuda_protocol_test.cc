@@ -209,7 +209,7 @@ class GpuReplay : public testing::TestWithParam<std::tuple<GpuSignals, Loss>> {
 TEST_P(GpuReplay, ALostWorkerChangesNoBit) {
   const bool has_events = std::get<0>(GetParam()) == GpuSignals::kEvents;
   for (const bool asynchronous : {false, true}) {
-    for (const int last : has_events ? std::vector{4, 9} : std::vector{1, 4, 9, 16, 25}) {
+    for (const int last : has_events ? std::vector{9} : std::vector{1, 4, 9, 16, 25}) {
       for (const int replacements : has_events ? std::vector{20} : std::vector{0, 2})
         run(asynchronous, last, replacements);
     }

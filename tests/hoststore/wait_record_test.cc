@@ -81,6 +81,12 @@ TEST(WaitRecord, ALoopAroundAConditionKeepsTheTimeOfItsFirstSleep) {
   const std::int64_t since = record.observe()->since_ns;
   record.publish_once({.kind = WaitKind::kCommits});
   EXPECT_EQ(record.observe()->since_ns, since);
+  // The thread was interrupted in a wait and now waits for something else.
+  for (const std::int64_t worker : {1, 2}) {
+    record.publish_once({.kind = WaitKind::kWorkerStart, .numbers = {worker}});
+    EXPECT_EQ(record.observe()->kind, WaitKind::kWorkerStart);
+    EXPECT_EQ(record.observe()->numbers[0], worker);
+  }
   record.publish_none();
   EXPECT_FALSE(record.observe().has_value());
 }

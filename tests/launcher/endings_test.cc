@@ -247,7 +247,7 @@ TEST(Endings, WhenTheLauncherIsKilledNothingIsLeft) {
 TEST(Endings, WhenTheLauncherIsKilledNoChildOfTheProgramIsLeft) {
   const std::string program = "setsid sleep 1000 & sleep 1000 & echo ready; wait";
   for (const std::string& script : {program, cat(RP_LAUNCH_PATH, " -n 1 /bin/sh -c '", program, "' & wait"),
-                                    cat("setsid setsid sh -c '", program, "' & wait")}) {
+                                    cat("setsid setsid sh -c '", program, "' & sleep 1000")}) {
     SCOPED_TRACE(script);
     LaunchedRun run({"-n", "1", "/bin/sh", "-c", script});
     ASSERT_TRUE(run.wait_for_output("ready"));

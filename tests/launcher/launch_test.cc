@@ -95,15 +95,17 @@ std::string without_times(const std::string& text) {
 
 TEST(Launch, LinesHaveTimesInLogFilesToo) {
   const TempDirectory directory;
-  LaunchedRun run(
-      {"--timestamp-output", "--log-dir", (directory.path() / "logs").string(), "-n", "2", "TOY", "segfault"});
-  EXPECT_EQ(run.wait_for_end(), 139);
+  LaunchedRun logged(
+      {"--timestamp-output", "--log-dir", (directory.path() / "logs").string(), "-n", "2", "TOY", "exit", "0"});
+  EXPECT_EQ(logged.wait_for_end(), 0);
   EXPECT_EQ(without_times(file_text(directory.path() / "logs/worker-1.out")), "before attach 1\nafter attach 1\n");
-  EXPECT_EQ(run.out(), "");
-  EXPECT_EQ(without_times(run.err()).find("rp-launch: coordinator (pid "), 0U) << run.err();
+  EXPECT_EQ(logged.out() + logged.err(), "");
   LaunchedRun tagged({"--timestamp-output", "--tag-output", "-n", "1", "TOY", "exit", "0"});
   EXPECT_EQ(tagged.wait_for_end(), 0);
   EXPECT_EQ(without_times(tagged.out()), "[worker 0] after attach 0\n");
+  LaunchedRun crashed({"--timestamp-output", "-n", "1", "TOY", "segfault"});
+  EXPECT_EQ(crashed.wait_for_end(), 139);
+  EXPECT_EQ(without_times(crashed.err()).find("rp-launch: coordinator (pid "), 0U) << crashed.err();
 }
 
 TEST(Launch, AnOptionWinsOverItsVariableAndBothReachTheProgram) {
