@@ -410,6 +410,7 @@ class OnTheCpuTest(unittest.TestCase):
         self.assertRegex(found.figure, r"^SHA-256 (\w+), \1; 3 of 3 harmed, 3 reported; until a replacement works: median \d+\.\d s, at most \d+\.\d s$")
         other = replay_checks.outcome_of_harm(bench, dataclasses.replace(case, roles=(), settings={"learning_rate": "2e-3"}), alone)
         self.assertEqual((other.is_met, other.why), (False, "the losses differ"))
+        self.assertTrue(replay_checks.library_that_loses_contexts(bench).exists())
 
     def test_a_step_with_frozen_matrices_has_the_loss_of_a_guess_and_no_peak_without_a_gpu(self):
         bench = self.bench()

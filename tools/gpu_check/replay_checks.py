@@ -41,8 +41,19 @@ CASES = (
     Case("events", "three workers of an asynchronous run on one GPU are killed, one after another, `--signals events`", WORKERS,
          launch=("--signals", "events"), settings={"async": True}),
     Case("stop", "a worker on one GPU is stopped by a signal, `--wait-timeout 2`", WORKERS[:1], signal.SIGSTOP, ("--wait-timeout", "2")),
+    Case("context", "two workers on one GPU lose their contexts, by a kernel that writes to an illegal address", WORKERS[:2], signal.SIGUSR2),
     Case("coordinator", "the coordinator of a run on one GPU is killed", ("RP_ROLE=coordinator",)),
 )
+
+
+def library_that_loses_contexts(bench: Bench) -> Path:
+    """Returns the library for LD_PRELOAD, compiled here. With it, a worker loses its context when it gets SIGUSR2."""
+    library = bench.scratch / "lose_context.so"
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        raise NotRun("there is no C compiler")
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, Path(__file__).with_name("lose_context.c"), "-ldl", "-lpthread"], check=True)
+    return library
 
 
 def works(pid: int, role: str) -> bool:
@@ -78,8 +89,9 @@ def harmed_run(bench: Bench, case: Case, steps: int) -> tuple[Run, int, list[flo
     end = begin + bench.seconds(SECONDS)
     left = list(case.roles)
     run = Run(Result(None, "", "", 0), output)
+    variables = {"LD_PRELOAD": str(library_that_loses_contexts(bench))} if case.harm == signal.SIGUSR2 else {}
     with open(log_path, "w", encoding="utf-8") as log:
-        process = bench.start(words, stdout=log, stderr=log)
+        process = bench.start(words, stdout=log, stderr=log, env=os.environ | variables)
         try:
             while process.poll() is None and time.monotonic() < end:
                 time.sleep(0.02)
@@ -107,7 +119,7 @@ def outcome_of_harm(bench: Bench, case: Case, alone: Run) -> Outcome:
     if left := processes_with(run.output):
         return Outcome(why=f"{len(left)} processes are left", has_failed=True)
     (losses, sha), (losses_alone, sha_alone) = run.bits(), alone.bits()
-    reports = len(re.findall(r"^rp-launch: .*(?:was killed by|is stopped by|hangs)", run.result.err, re.MULTILINE))
+    reports = len(re.findall(r"^rp-launch: .*(?:was killed by|is stopped by|hangs|ended with exit code 71)", run.result.err, re.MULTILINE))
     until = f"; until a replacement works: median {statistics.median(seconds):.1f} s, at most {max(seconds):.1f} s" if seconds else ""
     figure = f"SHA-256 {sha[:12]}, {sha_alone[:12]}; {harmed} of {len(case.roles)} harmed, {reports} reported{until}"
     is_met = (losses, sha) == (losses_alone, sha_alone) and harmed == len(case.roles)
