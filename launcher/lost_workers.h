@@ -31,6 +31,8 @@ class LostWorkers {
   // Has a worker that was lost replaced, whatever was decided at its death: at once, or when the coordinator has taken
   // back its tasks.
   void bring_back(int worker);
+  // Returns the number of workers that live or will start.
+  [[nodiscard]] int num_left(int num_alive) const;
   // Notes that the coordinator has taken back the worker's tasks.
   void on_dropped(int worker);
   // Removes and returns a worker whose replacement starts now.
@@ -46,9 +48,6 @@ class LostWorkers {
     bool is_replaced = false;
     Failure failure;
   };
-
-  // Returns the number of workers that live or will start.
-  [[nodiscard]] int num_left(int num_alive) const;
 
   Replacements replacements_;
   std::map<int, Loss> losses_;      // by worker: those whose tasks the coordinator has not taken back yet

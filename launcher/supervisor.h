@@ -79,6 +79,7 @@ class Supervisor {
   void restart_program();
   // Has the coordinator go on without a worker that has died. Returns false if the run must end.
   [[nodiscard]] bool go_on_without(Member& worker);
+  [[nodiscard]] int num_alive_workers() const;
   void report_death(Member& worker, MessageKind kind);
   // Starts the replacements of lost workers that are due.
   void start_replacements();

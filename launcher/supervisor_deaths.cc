@@ -141,8 +141,7 @@ void Supervisor::restart_program() {
 
 bool Supervisor::go_on_without(Member& worker) {
   if (!phase_.is(RunPhase::kRunning) || finished_ || !end_.stop_signals.empty()) return false;
-  const auto num_alive = static_cast<int>(std::count_if(
-      members_.begin(), members_.end(), [](const auto& member) { return member->is_worker() && member->alive(); }));
+  const int num_alive = num_alive_workers();
   const FaultBoardEntry entry = run_.board.entry(worker.board_index());
   const int status = *worker.process().status();
   const Replacements::Decision decision = lost_.decide({.worker = worker.worker(),
@@ -171,6 +170,11 @@ bool Supervisor::go_on_without(Member& worker) {
   return true;
 }
 
+int Supervisor::num_alive_workers() const {
+  return static_cast<int>(std::count_if(members_.begin(), members_.end(),
+                                        [](const auto& member) { return member->is_worker() && member->alive(); }));
+}
+
 void Supervisor::report_death(Member& worker, MessageKind kind) {
   Message message;
   message.kind = kind;
@@ -183,7 +187,15 @@ void Supervisor::start_replacements() {
   if (!phase_.is(RunPhase::kRunning)) return;
   while (const std::optional<int> worker = lost_.take_due()) {
     const auto index = static_cast<std::size_t>(*worker) + 1;
-    members_[index] = std::make_unique<Member>(run_, run_.plan.processes[index]);
+    try {
+      members_[index] = std::make_unique<Member>(run_, run_.plan.processes[index]);
+    } catch (const Error& error) {  // for example because of a limit on processes
+      const int left = lost_.num_left(num_alive_workers());
+      if (left == 0) throw;
+      run_.say(cat("rp-launch: ", error.what(), "\nrp-launch: worker ", *worker,
+                   " cannot be replaced; the run goes on with ", left, left == 1 ? " worker\n" : " workers\n"));
+      continue;
+    }
     RP_CRASH_POINT("launcher.loss.replaces");
     members_[index]->set_replaces();
     send_attaches();

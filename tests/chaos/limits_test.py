@@ -90,7 +90,7 @@ class ProcessesTest(LimitsTest):
                 self.assert_refused(outcome, (69,), "ulimit -u")
 
     def test_no_further_process_and_no_further_thread(self):
-        for process, call, first in (("launcher", "fork", 1), ("launcher", "fork", 2), ("coordinator", "pthread_create", 1), ("worker0", "pthread_create", 1),
+        for process, call, first in (("launcher", "fork", 1), ("launcher", "fork", 2), ("launcher", "fork", 3), ("coordinator", "pthread_create", 1), ("worker0", "pthread_create", 1),
                                      ("coordinator", "pthread_create", 3), ("worker0", "pthread_create", 3)):
             with self.subTest(f"{process} {call} {first}"):
                 outcome = self.disturbed(self.command(1), Fault(process, call, first, "EAGAIN", 1_000_000))

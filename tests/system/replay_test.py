@@ -6,6 +6,7 @@ random times begin."""
 import os
 import random
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -148,6 +149,27 @@ class ReplayTest(LaunchedTest):
         self.assertIn("rp-launch: worker 2 cannot be replaced; the run goes on with 2 workers; ", err)
         self.assertRegex(err, r"config\.json")
         self.assertIn("rp-launch: worker 1 cannot be replaced; the run goes on with 1 worker; ", err)
+        self.assertEqual(bits(self.output), bits(self.directory / "alone"))
+
+    def test_a_replacement_that_cannot_be_started(self):
+        """rp-launch cannot open any further file; later it can again, and the worker comes back."""
+        changes = {"max_steps": 300, "save_every": "never"}
+        self.run_train(settings(self.directory / "alone", **changes), ("--workers", "1"))
+        process = subprocess.Popen(self.command(settings(self.output, **changes), ["--workers", "3"]), stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.kill)
+        self.read = ""
+        self.wait_for_workers(process, 3)
+        limits = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (len(os.listdir(f"/proc/{process.pid}/fd")) - 3, limits[1]))
+        os.kill(serving_workers(process)[2], signal.SIGKILL)
+        self.wait_for_lines(process, "rp-launch: worker 2 cannot be replaced; the run goes on with 2 workers\n")
+        self.assertRegex(self.read, r"rp-launch: .*raise .*\(ulimit -n\)\n")
+        resource.prlimit(process.pid, resource.RLIMIT_NOFILE, limits)
+        added = subprocess.run([str(PROGRAMS / "rp-launch"), "ctl", "add-worker", "--run", str(process.pid)], capture_output=True, text=True, timeout=60)
+        self.assertRegex(added.stdout, r"^worker 2 starts \(pid \d+\)\n$", added.stderr)
+        self.read += process.stderr.read()
+        self.assertEqual(process.wait(timeout=60), 0, self.read)
         self.assertEqual(bits(self.output), bits(self.directory / "alone"))
 
     def wait_for_lines(self, process: subprocess.Popen, text: str):
