@@ -80,6 +80,13 @@ void Supervisor::on_worker_death(Member& worker) {
   const bool told_to_end = finished_ || phase_.is(RunPhase::kWorkersEnding);
   if (worker.is(MemberState::kEndedOnPurpose) || failure_ || (told_to_end && status == 0)) return;
   if (phase_.is(RunPhase::kWorkersEnding) && end_.coordinator_status != 0) return;
+  if (told_to_end && WIFSIGNALED(status) && run_.plan.on_worker_failure != WorkerFailurePolicy::kAbort) {
+    Failure failure = failure_of(worker);
+    failure.said = worker.release_output();
+    failure.crash_notice = "";
+    run_.say(failure_text(failure) + "rp-launch: the run had finished before, so nothing is lost\n");
+    return;
+  }
   if (go_on_without(worker)) return;
   note_failure(worker);
   end_.failed_worker_status = status;

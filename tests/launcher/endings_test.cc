@@ -234,6 +234,22 @@ TEST(Endings, AKilledWorkerOrCoordinatorEndsTheRunWith137) {
   }
 }
 
+TEST(Endings, AWorkerThatDiesAfterTheEndOfTheRunCostsNothing) {
+  for (const int signal_number : {SIGKILL, SIGSEGV}) {
+    LaunchedRun run({"-n", "2", "TOY", "finish", "5"});
+    ASSERT_TRUE(run.wait_for_output("ready"));
+    kill(printed_pids(run.out()).at(2), signal_number);
+    EXPECT_EQ(run.wait_for_end(4), 5);
+    EXPECT_EQ(count_of(run.err(), "rp-launch: worker 1 (pid"), 1) << run.err();
+    EXPECT_EQ(count_of(run.err(), "the run had finished before, so nothing is lost"), 1) << run.err();
+    expect_nothing_left(run);
+  }
+  LaunchedRun strict({"--on-worker-failure", "abort", "-n", "2", "TOY", "finish", "5"});
+  ASSERT_TRUE(strict.wait_for_output("ready"));
+  kill(printed_pids(strict.out()).at(2), SIGKILL);
+  EXPECT_EQ(strict.wait_for_end(4), 137);
+}
+
 TEST(Endings, WhenTheLauncherIsKilledNothingIsLeft) {
   LaunchedRun run({"-n", "8", "TOY", "hang"});
   ASSERT_TRUE(run.wait_for_output("ready"));

@@ -128,6 +128,7 @@ class Toy {
     if (is("crash_in_task") || is("chatty_crash") || is("eat_memory")) return wait_for_worker_gone();
     if (is("crash_silently")) pause_for_ever();
     if (is("hang") || is("deaf")) print_pids_and_hang();
+    if (is("finish")) return finish_and_go_on();
     if (is("chatty")) wait_word(store_->stopped, static_cast<std::uint32_t>(role_.num_workers));
     if (is("wait") || is("preempted") || is("count_signals")) return wait_for_signal();
     return end_normally(0);
@@ -153,11 +154,22 @@ class Toy {
     while (true) poll(nullptr, 0, -1);
   }
 
-  [[noreturn]] void print_pids_and_hang() {
+  void print_pids() {
     std::cout << "pid " << getpid() << std::endl;
     for (int w = 0; w < role_.num_workers; ++w) std::cout << "pid " << board_.entry(1 + w).pid() << std::endl;
     std::cout << "ready" << std::endl;
+  }
+
+  [[noreturn]] void print_pids_and_hang() {
+    print_pids();
     pause_for_ever();
+  }
+
+  // As a program whose main() goes on after its Session has ended.
+  int finish_and_go_on() {
+    send(rp::MessageKind::kFinished);
+    print_pids();
+    return role_.channel->receive(rp::Deadline::after_seconds(1)) ? 99 : end_normally(std::atoi(arguments_[0].c_str()));
   }
 
   int run_worker() {
