@@ -95,6 +95,7 @@ class HarmedRun:
         printed = tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen(words, stdout=printed, stderr=subprocess.PIPE, text=True, env=may_hang())
         self.errors = []
+        self.has_reported = threading.Condition()
         reader = threading.Thread(target=self.read)
         reader.start()
         steps = 0
@@ -114,17 +115,24 @@ class HarmedRun:
         begin = time.monotonic()
         self.harmed[pid] = (harm.__name__, begin)
         harm(pid)
+        with self.has_reported:  # before it looks for the replacement, which costs processor time
+            self.has_reported.wait_for(lambda: pid in self.reported or self.process.poll() is not None, timeout=10)
         while self.process.poll() is None and time.monotonic() < begin + 10:
             if serving_workers(self.process).get(worker, pid) != pid:
                 self.served.append((harm.__name__, time.monotonic() - begin))
                 return
-            time.sleep(0.002)
+            time.sleep(0.005)
 
     def read(self):
         for line in self.process.stderr:
             self.errors.append(line)
             if found := REPORT.search(line):
-                self.reported.setdefault(int(found[1]), time.monotonic())
+                now = time.monotonic()
+                with self.has_reported:
+                    self.reported.setdefault(int(found[1]), now)
+                    self.has_reported.notify()
+        with self.has_reported:
+            self.has_reported.notify()
 
 
 def quantiles(values: list[float]) -> str:

@@ -16,6 +16,7 @@
 #include "hoststore/records/crash_handler.h"
 #include "launcher/process/run_dump.h"
 #include "launcher/process/watching_tool.h"
+#include "launcher/process/worker_attach.h"
 #include "model_files/profile_file.h"
 #include "pipeline/memory_plan.h"
 #include "pipeline/pipeline_impl.h"

@@ -236,7 +236,7 @@ TEST(Endings, AKilledWorkerOrCoordinatorEndsTheRunWith137) {
 
 TEST(Endings, AWorkerThatDiesAfterTheEndOfTheRunCostsNothing) {
   for (const int signal_number : {SIGKILL, SIGSEGV}) {
-    LaunchedRun run({"-n", "2", "TOY", "finish", "5"});
+    LaunchedRun run({"--on-worker-failure", "replay", "-n", "2", "TOY", "finish", "5"});
     ASSERT_TRUE(run.wait_for_output("ready"));
     kill(printed_pids(run.out()).at(2), signal_number);
     EXPECT_EQ(run.wait_for_end(4), 5);
