@@ -156,6 +156,7 @@ std::string failure_text(const Failure& failure) {
     }
   }
   out << "  where:  " << place_text(failure) << "\n";
+  if (!failure.layer_inputs.empty()) out << "  inputs: " << printable(failure.layer_inputs) << "\n";
   if (failure.fault) {
     for (const std::string& frame : useful_frames(failure.fault->backtrace)) {
       out << "          " << readable_frame(frame) << "\n";

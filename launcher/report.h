@@ -20,6 +20,7 @@ struct Failure {
   std::optional<Fault> fault = std::nullopt;  // what the process recorded itself
   ProcessState state = ProcessState::kNotStarted;
   BoardTask task = {};
+  std::string layer_inputs = {};   // types and shapes of what the layer read, or ""
   std::string crash_notice = {};   // what the process recorded for the case that it crashes, or ""
   std::string hang = {};           // why rp-launch has ended the process: "hangs: ..."; "" if it has not
   bool under_tool = false;         // it ran under a tool (--debug-worker), whose status this is
@@ -29,7 +30,7 @@ struct Failure {
   std::string said = {};           // its output that rp-launch has printed, which the report does not repeat
 };
 
-inline constexpr int kMaxReportLines = 14;
+inline constexpr int kMaxReportLines = 15;
 
 // Returns at most kMaxReportLines lines, each with a newline at its end.
 [[nodiscard]] std::string failure_text(const Failure& failure);

@@ -261,6 +261,7 @@ Failure Supervisor::failure_of(Member& member) const {
           .fault = entry.fault(),
           .state = entry.state(),
           .task = entry.task(),
+          .layer_inputs = entry.layer_inputs(),
           .crash_notice = entry.crash_notice(),
           .hang = member.hang() ? member.hang()->what : "",
           .under_tool = member.is_under_tool(),

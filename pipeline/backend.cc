@@ -9,6 +9,7 @@
 #include "coordinator/coordinator.h"
 #include "device/cpu_device.h"
 #include "hoststore/memory/memory_limit.h"
+#include "pipeline/description/tensors.h"
 #include "pipeline/emulated_backend.h"
 #include "pipeline/torch_worker/cpu_tensor_memory.h"
 #include "pipeline/torch_worker/cpu_torch_device.h"
@@ -56,10 +57,12 @@ class TorchBackend : public Backend {
     TaskRanges ranges(profiler);
     Store& store = seat.store;
     SequenceWord& heartbeat = store.worker_words(seat.worker).heartbeat;
-    auto report_layer = [board = seat.board, &heartbeat, &ranges](int layer, int microbatch) mutable {
+    auto report_layer = [board = seat.board, &heartbeat, &ranges](int layer, int microbatch, const Tensors& inputs) mutable {
       ranges.layer(layer);
       heartbeat.publish_quietly(heartbeat.observe() + 1);
-      if (board) board->publish_position(layer, microbatch);
+      if (!board) return;
+      board->publish_layer_inputs(shapes_text(inputs));
+      board->publish_position(layer, microbatch);
     };
     TorchStageExecutor executor(pipelines_, store.catalogue(), torch_device,
                                 {.num_threads = static_cast<int>(store.header().threads_per_worker),

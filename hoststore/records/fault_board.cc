@@ -6,6 +6,8 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -20,7 +22,7 @@ namespace rp {
 namespace {
 
 constexpr std::uint64_t kBoardMagic = 0x31544c5541465052;  // "RPFAULT1"
-constexpr std::uint32_t kBoardVersion = 7;
+constexpr std::uint32_t kBoardVersion = 8;
 
 static_assert(ShmSafe<FaultBoardHeader> && sizeof(FaultBoardHeader) == 32);
 static_assert(ShmSafe<FaultEntryFormat> && sizeof(FaultEntryFormat) <= kFaultEntryBytes);
@@ -36,6 +38,7 @@ static_assert(offsetof(FaultEntryFormat, num_notices) == 3736 && offsetof(FaultE
 static_assert(offsetof(FaultEntryFormat, num_microbatches) == 3720);
 static_assert(offsetof(FaultEntryFormat, changed_ns) == 3728);
 static_assert(offsetof(FaultEntryFormat, waits) == 4096);
+static_assert(offsetof(FaultEntryFormat, layer_inputs) == 6144);
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
@@ -88,6 +91,26 @@ void FaultBoardEntry::publish_task(const BoardTask& task) {
   entry_->num_microbatches.store(task.num_microbatches, kRelaxed);
   entry_->layer.store(task.layer, kRelaxed);
   entry_->microbatch.store(task.microbatch, kRelaxed);
+  publish_layer_inputs("");
+}
+
+void FaultBoardEntry::publish_layer_inputs(std::string_view text) {
+  text = text.substr(0, kLayerInputsBytes - 1);
+  // The last word has at least one zero, which ends the text.
+  for (std::size_t begin = 0; begin <= text.size(); begin += 8) {
+    std::array<char, 8> bytes{};
+    text.copy(bytes.data(), bytes.size(), begin);
+    entry_->layer_inputs[begin / 8].store(std::bit_cast<std::uint64_t>(bytes), kRelaxed);
+  }
+}
+
+std::string FaultBoardEntry::layer_inputs() const {
+  std::string text;
+  for (const std::atomic<std::uint64_t>& word : entry_->layer_inputs) {
+    const auto bytes = std::bit_cast<std::array<char, 8>>(word.load(kRelaxed));
+    text.append(bytes.data(), bytes.size());
+  }
+  return text.substr(0, text.find('\0'));
 }
 
 void FaultBoardEntry::publish_position(std::int32_t layer, std::int32_t microbatch) {

@@ -89,6 +89,7 @@ inline constexpr const char* kFaultBoardName = "roundpipe-fault-board";  // of t
 inline constexpr std::size_t kFaultMessageBytes = 512;
 inline constexpr std::size_t kFaultBacktraceBytes = 3072;
 inline constexpr std::size_t kCrashNoticeBytes = 176;
+inline constexpr std::size_t kLayerInputsBytes = 256;
 inline constexpr std::size_t kFaultEntryBytes = 8192;
 inline constexpr int kMaxBoardWaits = 32;
 inline constexpr int kMaxBoardEntries = 257;
@@ -142,6 +143,7 @@ struct FaultEntryFormat {
   char crash_notices[2][kCrashNoticeBytes];
   std::uint32_t unused;  // makes the waits begin on a cache line
   WaitFormat waits[kMaxBoardWaits];
+  std::atomic<std::uint64_t> layer_inputs[kLayerInputsBytes / 8];  // text
 };
 
 // A process's view of one entry. May be copied; the FaultBoard that it comes from must outlive it.
@@ -159,6 +161,8 @@ class FaultBoardEntry {
   // Reports that a layer begins, which is an advance. The position alone would not show it: a layer has the same
   // position in its forward and in its backward.
   void publish_position(std::int32_t layer, std::int32_t microbatch);
+  // Stores the types and shapes of what this layer reads, as text for people. Cut at kLayerInputsBytes - 1.
+  void publish_layer_inputs(std::string_view text);
   void publish_no_task();
   void publish_progress(const BoardProgress& progress);
   // Stores what a person should read if the process dies: what is lost, and from what to continue.
@@ -197,6 +201,8 @@ class FaultBoardEntry {
   // While the process runs, the fields may belong to two successive tasks. They are exact once it
   // is dead.
   [[nodiscard]] BoardTask task() const;
+  // Returns the text of the layer's inputs; "" before the task's first layer. Exact once the process is dead.
+  [[nodiscard]] std::string layer_inputs() const;
   [[nodiscard]] BoardProgress progress() const;
   // Returns the last crash notice of a dead process, or "".
   [[nodiscard]] std::string crash_notice() const;

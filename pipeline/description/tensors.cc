@@ -72,4 +72,19 @@ std::vector<TensorView> views_of(Tensors& tensors, c10::Device device) {
   return views;
 }
 
+std::string shapes_text(const Tensors& tensors) {
+  std::string text;
+  for (const at::Tensor& tensor : tensors) {
+    text += text.empty() ? "" : ", ";
+    if (!tensor.defined()) {
+      text += "none";
+      continue;
+    }
+    text += c10::toString(tensor.scalar_type());
+    for (std::int64_t i = 0; i < tensor.dim(); ++i) text += (i == 0 ? "[" : ", ") + std::to_string(tensor.size(i));
+    text += tensor.dim() == 0 ? "" : "]";
+  }
+  return text;
+}
+
 }  // namespace rp

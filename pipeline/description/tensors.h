@@ -4,6 +4,7 @@
 
 #include <ATen/ATen.h>
 
+#include <string>
 #include <vector>
 
 #include "hoststore/store.h"
@@ -36,5 +37,8 @@ namespace rp {
 // they must outlive the views. Throws rp::Error (kUsage) if a tensor has more dimensions than a
 // block can describe.
 [[nodiscard]] std::vector<TensorView> views_of(Tensors& tensors, c10::Device device = c10::kCPU);
+
+// Returns types and shapes, for people: "BFloat16[2, 16, 64], Long[2, 16]".
+[[nodiscard]] std::string shapes_text(const Tensors& tensors);
 
 }  // namespace rp

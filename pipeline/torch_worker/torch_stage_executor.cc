@@ -135,7 +135,7 @@ void TorchStageExecutor::set_random_seed(const Run& run, int layer) {
 
 Tensors TorchStageExecutor::run_layer(const Run& run, int layer, const Tensors& inputs, bool outputs_are_read) {
   const Command& command = run.command;
-  if (report_) report_(layer, run.microbatch);
+  if (report_) report_(layer, run.microbatch, inputs);
   Layer& called = layers_.layer(command, layer);
   set_random_seed(run, layer);
   RecomputeContext context;
@@ -220,7 +220,7 @@ TorchStageExecutor::Graph TorchStageExecutor::forward_with_graph(const Run& run,
 Tensors TorchStageExecutor::backward(const Run& run, int layer, const Graph& graph, const Tensors& gradients,
                                      bool is_done) {
   Stopwatch watch(device_, time_of(run.command, layer).backward_ns);
-  if (report_) report_(layer, run.microbatch);
+  if (report_) report_(layer, run.microbatch, graph.inputs);
   meter_.start();
   if (!is_done) {
     std::vector<at::Tensor> roots;

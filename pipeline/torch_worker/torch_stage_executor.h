@@ -24,8 +24,8 @@ class TorchStageExecutor : public StageExecutor {
     int num_threads = 1;  // CPU threads
     bool warms_up = false;
   };
-  // Called before each forward or backward of a layer; used for the fault board.
-  using LayerReport = std::function<void(int layer, int microbatch)>;
+  // Called before each forward or backward of a layer, with what it reads; used for the fault board.
+  using LayerReport = std::function<void(int layer, int microbatch, const Tensors& inputs)>;
 
   // The code of the pipelines, the catalogue and the device must outlive it. Before each layer, the
   // device's generator, from which dropout draws, is seeded from the pipeline's seed, the round,

@@ -37,6 +37,20 @@ TEST(FaultBoard, WhatOneMappingWritesAnotherReads) {
   EXPECT_EQ(reader.entry(1).task().slot, -1);
 }
 
+TEST(FaultBoard, KeepsWhatTheLayerReadsUntilTheNextTask) {
+  const FaultBoard board = FaultBoard::create(1);
+  FaultBoardEntry entry = board.entry(0);
+  EXPECT_EQ(entry.layer_inputs(), "");
+  for (const std::string& text : {std::string("BFloat16[2, 16, 64], Long[2, 16]"), std::string("Float[1]"), std::string("Float")}) {
+    entry.publish_layer_inputs(text);
+    EXPECT_EQ(entry.layer_inputs(), text);
+  }
+  entry.publish_layer_inputs(std::string(1000, 'x'));
+  EXPECT_EQ(entry.layer_inputs(), std::string(kLayerInputsBytes - 1, 'x'));
+  entry.publish_task({.slot = 3});
+  EXPECT_EQ(entry.layer_inputs(), "");
+}
+
 TEST(FaultBoard, OnlyTheFirstFaultOfAProcessIsKept) {
   const FaultBoard board = FaultBoard::create(1);
   EXPECT_TRUE(board.entry(0).record_fault(FaultKind::kError, 64, "first", "#0 here\n"));

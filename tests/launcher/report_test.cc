@@ -24,7 +24,9 @@ TEST(Report, SaysWhichProcessWhatWhereAndWhatToDo) {
                         .code = SIGSEGV,
                         .message = "segmentation fault at address 0x10",
                         .backtrace = "#0 libc.so.6!abort+0x1\n#1 train!_ZN2rp3runEv+0x1f\n#2 train+0x20\n"};
+  failure.layer_inputs = "BFloat16[2, 16, 64]";
   const std::string text = failure_text(failure);
+  EXPECT_TRUE(has(text, "layer 4, microbatch 7\n  inputs: BFloat16[2, 16, 64]\n")) << text;
   EXPECT_TRUE(has(text, "worker 3 (pid 4711) was killed by SIGSEGV")) << text;
   EXPECT_TRUE(has(text, "segmentation fault at address 0x10")) << text;
   EXPECT_TRUE(has(text, "task 12, backward stage of layers 3 to 5, layer 4, microbatch 7")) << text;
@@ -39,6 +41,7 @@ TEST(Report, HasFewLinesWhateverWasRecorded) {
   for (int i = 0; i < 50; ++i) many += "line\n";
   failure.fault = Fault{.message = many, .backtrace = many};
   failure.log_file = "logs/worker-3.err";
+  failure.layer_inputs = "Float[1]";
   failure.crash_notice = "everything";
   failure.seen_late = true;
   const std::string text = failure_text(failure);
