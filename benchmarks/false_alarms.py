@@ -38,11 +38,14 @@ class TrainingRun:
     def start(self) -> subprocess.Popen:
         self.number += 1
         self.output = self.directory / f"run-{self.number}"
-        return subprocess.Popen(command(self.output, self.workers, self.changes, []), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        self.log = self.directory / f"log-{self.number}"
+        with self.log.open("w") as log:
+            return subprocess.Popen(command(self.output, self.workers, self.changes, []), stdout=subprocess.DEVNULL, stderr=log)
 
     def problems(self, process: subprocess.Popen) -> list[str]:
         """Waits for the end of the run. Returns what is wrong with it."""
-        errors = process.communicate()[1]
+        process.wait()
+        errors = self.log.read_text()
         found = [line for line in errors.splitlines() if ALARM.search(line)]
         if process.returncode != 0:
             return [*found, f"exit code {process.returncode}", errors[-2000:]]
@@ -62,14 +65,19 @@ def beside_spinners(run: TrainingRun, seconds: float) -> tuple[int, list[str]]:
 def under_debugger(run: TrainingRun, seconds: float, rng: random.Random) -> tuple[int, list[str]]:
     """Has gdb hold one worker for the time."""
     process = run.start()
-    while num_steps(run.output) < 5 or not serving_workers(process):
-        time.sleep(0.1)
-    worker, pid = rng.choice(sorted(serving_workers(process).items()))
-    print(f"gdb holds worker {worker} (pid {pid})", flush=True)
-    begin = num_steps(run.output)
-    subprocess.run(["gdb", "-p", str(pid), "-batch", "-ex", f"shell sleep {seconds:.0f}", "-ex", "detach"], check=True, capture_output=True)
-    held = num_steps(run.output)
-    print(f"{held - begin} steps were done meanwhile", flush=True)
+    try:
+        while num_steps(run.output) < 5 or not serving_workers(process):
+            if process.poll() is not None:
+                raise RuntimeError(f"the run has ended:\n{run.log.read_text()}")
+            time.sleep(0.1)
+        worker, pid = rng.choice(sorted(serving_workers(process).items()))
+        print(f"gdb holds worker {worker} (pid {pid})", flush=True)
+        begin = num_steps(run.output)
+        subprocess.run(["gdb", "-p", str(pid), "-batch", "-ex", f"shell sleep {seconds:.0f}", "-ex", "detach"], check=True, capture_output=True)
+        print(f"{num_steps(run.output) - begin} steps were done meanwhile", flush=True)
+    except BaseException:
+        process.kill()
+        raise
     return 1, run.problems(process)
 
 

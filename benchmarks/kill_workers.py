@@ -105,7 +105,13 @@ class HarmedRun:
             # Three hangs of the same task end a run.
             if workers and (harms[-1] is not hang or num_steps(output) > steps):
                 steps = num_steps(output)
-                self.harm(harms.pop(), *rng.choice(sorted(workers.items())))
+                worker, pid = rng.choice(sorted(workers.items()))
+                try:
+                    self.harm(harms[-1], worker, pid)
+                except ProcessLookupError:  # it has just ended
+                    del self.harmed[pid]
+                else:
+                    harms.pop()
         self.process.wait()
         reader.join()
         printed.seek(0)
@@ -149,6 +155,8 @@ def main() -> int:
     parser.add_argument("--hangs", type=int, default=0)
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
+    if arguments.kills + arguments.stops + arguments.hangs == 0:
+        parser.error("give --kills, --stops or --hangs")
     harms = [kill] * arguments.kills + [stop] * arguments.stops + [hang] * arguments.hangs
     detection, service, good = {}, {}, 0
     for index in range(arguments.runs):

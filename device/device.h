@@ -18,6 +18,7 @@
 #include "device/output_signals.h"
 #include "hoststore/memory_use.h"
 #include "hoststore/sequence_word.h"
+#include "roundpipe/error.h"
 
 namespace rp {
 
@@ -156,6 +157,15 @@ class Device {
   // Throws rp::Error with the device's own message if the device has failed. A failed device does
   // not execute what is enqueued on it, and signals no thread. Thread-safe.
   virtual void check() {}
+  // Throws that error only if the device has failed for good (kGpuFailed): any other error, such as an exception in a
+  // layer, may then be only its first sign.
+  void check_works() {
+    try {
+      check();
+    } catch (const Error& error) {
+      if (error.code() == ExitCode::kGpuFailed) throw;
+    }
+  }
 
   // Returns the object through which worker `number` of this store announces its outputs and waits
   // for those of others. Store and device must outlive it.

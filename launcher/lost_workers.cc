@@ -1,7 +1,5 @@
 #include "launcher/lost_workers.h"
 
-#include <sys/wait.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -22,7 +20,7 @@ std::string LostWorkers::lose(int worker, Replacements::Decision decision, Failu
     note += cat("this task has ended ", Replacements::kMaxDeathsPerTask,
                 " workers and is not computed again; the run ends when everything before it is final\n");
   } else {
-    const bool could_not_start = !is_replaced && WIFEXITED(failure.status);
+    const bool could_not_start = !is_replaced && has_reported_error(failure.status);
     const int left = num_left(num_alive);
     note += cat(could_not_start ? cat("worker ", worker, " cannot be replaced; ") : "",
                 is_replaced ? "another process takes its place"

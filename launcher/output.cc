@@ -1,5 +1,6 @@
 #include "launcher/output.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -49,6 +50,11 @@ std::string LineAssembler::prefix() const {
   return text.data() + tag_;
 }
 
+OutputSink::OutputSink(int fd) : fd_(fd), pipe_(reopen_pipe_without_waiting(fd)) {
+  struct stat status {};
+  is_file_ = fstat(fd, &status) == 0 && S_ISREG(status.st_mode);
+}
+
 void OutputSink::add(std::string_view lines) {
   if (drops_ && queue_.size() >= kMaxQueuedBytes) {
     dropped_bytes_ += lines.size();
@@ -67,11 +73,14 @@ void OutputSink::write_some() {
   if (queue_.empty()) return;
   // A write of up to PIPE_BUF bytes to a pipe is never mixed with the output of another process.
   const std::size_t last_newline = std::string_view(queue_).substr(0, PIPE_BUF).rfind('\n');
-  const std::size_t size =
-      last_newline == std::string_view::npos ? std::min<std::size_t>(queue_.size(), PIPE_BUF) : last_newline + 1;
+  const std::size_t size = is_file_                                 ? queue_.size()
+                           : last_newline == std::string_view::npos ? std::min<std::size_t>(queue_.size(), PIPE_BUF)
+                                                                    : last_newline + 1;
   const ssize_t written = write(fd(), queue_.data(), size);
   if (written >= 0) {
     queue_.erase(0, static_cast<std::size_t>(written));
+  } else if (errno == ENOSPC || errno == EDQUOT) {
+    drop_queued();  // there may be space again later
   } else if (errno != EINTR && errno != EAGAIN) {
     broken_ = true;
     queue_.clear();

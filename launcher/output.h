@@ -1,6 +1,6 @@
 // launcher/output.h
 // Collects the output of processes into whole lines and forwards them to rp-launch's own stdout and
-// stderr.
+// stderr, or to log files.
 #pragma once
 
 #include <cstddef>
@@ -36,12 +36,12 @@ class LineAssembler {
 
 // Queues output for a descriptor that other processes write to as well, so its flags must not be
 // changed. Whenever poll() reports that the descriptor is writable, one write of at most PIPE_BUF
-// bytes passes on as many whole lines as fit, or a part of a line that is longer. A pipe is written
-// through a second, non-blocking descriptor, because other processes may fill the pipe between
-// poll() and write().
+// bytes passes on as many whole lines as fit, or a part of a line that is longer; to a file, all of them. A pipe is
+// written through a second, non-blocking descriptor, because other processes may fill the pipe between poll() and
+// write().
 class OutputSink {
  public:
-  explicit OutputSink(int fd) : fd_(fd), pipe_(reopen_pipe_without_waiting(fd)) {}
+  explicit OutputSink(int fd);
 
   void add(std::string_view lines);
   [[nodiscard]] int fd() const { return pipe_ ? pipe_.get() : fd_; }
@@ -64,6 +64,7 @@ class OutputSink {
  private:
   int fd_;
   UniqueFd pipe_;
+  bool is_file_ = false;
   std::string queue_;
   bool broken_ = false;
   bool drops_ = false;

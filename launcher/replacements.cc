@@ -18,14 +18,15 @@ std::int64_t delay_after(int num_failures) {
   return num_failures == 0 ? 0 : kFirstDelayNs << std::min(num_failures - 1, kMaxDoublings);
 }
 
-// True if the process has reported an error that another would meet as well, and not that its GPU failed or did not end
-// its work.
-bool has_reported_error(int status) {
-  return WIFEXITED(status) && WEXITSTATUS(status) != static_cast<int>(ExitCode::kHang) &&
-         WEXITSTATUS(status) != static_cast<int>(ExitCode::kGpuFailed);
+bool has_ended_with(int status, ExitCode code) {
+  return WIFEXITED(status) && WEXITSTATUS(status) == static_cast<int>(code);
 }
 
 }  // namespace
+
+bool has_reported_error(int status) {
+  return WIFEXITED(status) && !has_ended_with(status, ExitCode::kHang) && !has_ended_with(status, ExitCode::kGpuFailed);
+}
 
 bool ProgramRestarts::decide(bool has_progressed) {
   num_fruitless_ = has_progressed ? 0 : num_fruitless_ + 1;
@@ -38,7 +39,9 @@ Replacements::Decision Replacements::decide(const Death& death, int num_left) {
   if (policy_ == WorkerFailurePolicy::kAbort) return Decision::kEndRun;
   int& failed_starts = failed_starts_[death.worker];
   failed_starts = death.has_served ? 0 : failed_starts + 1;
-  if (has_reported_error(death.status) && !death.hung)
+  // A GPU that fails at once would fail again.
+  const bool cannot_start = has_ended_with(death.status, ExitCode::kGpuFailed) && !death.replaces && !death.has_served;
+  if ((has_reported_error(death.status) || cannot_start) && !death.hung)
     return death.replaces && !death.has_served && num_left > 0 ? Decision::kShrink : Decision::kEndRun;
   const bool was_killed =
       WIFSIGNALED(death.status) && WTERMSIG(death.status) == SIGKILL && !death.out_of_memory && !death.hung;

@@ -11,6 +11,10 @@
 
 namespace rp {
 
+// True if the process has reported an error that another would meet as well: neither did a signal end it, nor did its
+// GPU fail or not end its work. `status`: in the format of waitpid().
+[[nodiscard]] bool has_reported_error(int status);
+
 // Decides whether the program is started again after the death of its coordinator (docs/design/restart.md).
 class ProgramRestarts {
  public:
@@ -49,10 +53,10 @@ class Replacements {
     bool hung = false;  // rp-launch has ended it because of its task
   };
   // `num_left`: the number of workers that live or will start. A worker that ended with a code of its own has reported
-  // what is wrong; another would fail in the same way (unless its GPU failed), but the run goes on without a
-  // replacement that could not start, for example because files of the model have changed. Another would also fail if a
-  // task has ended kMaxDeathsPerTask workers: that task is set aside. A SIGKILL is not the task's doing, unless the
-  // kernel sent it for lack of memory.
+  // what is wrong; another would fail in the same way (unless its GPU failed later than at the start), but the run goes
+  // on without a replacement that could not start, for example because files of the model have changed. Another would
+  // also fail if a task has ended kMaxDeathsPerTask workers: that task is set aside. A SIGKILL is not the task's doing,
+  // unless the kernel sent it for lack of memory.
   [[nodiscard]] Decision decide(const Death& death, int num_left);
 
   // Forgets the deaths so far: the tasks of a program that is started again are numbered from 0.

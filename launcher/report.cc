@@ -120,7 +120,7 @@ std::string advice(const Failure& failure) {
     if (worker.empty()) return "run the program without rp-launch under a debugger";
     return cat("to look into it, run this again with --debug-worker ", worker, ", which runs this worker under gdb");
   }
-  if (WEXITSTATUS(failure.status) == static_cast<int>(ExitCode::kGpuFailed)) {
+  if (failure.fault && WEXITSTATUS(failure.status) == static_cast<int>(ExitCode::kGpuFailed)) {
     return cat(
         "a kernel, the GPU or its driver has failed: see dmesg (Xid); to find the kernel, run this again with "
         "--debug-worker ",

@@ -12,7 +12,6 @@
 
 #include "common/system/retry.h"
 #include "common/text.h"
-#include "launcher/machine/watchdog.h"
 #include "roundpipe/error.h"
 
 namespace rp {
@@ -74,18 +73,21 @@ RunContext RunContext::create(LaunchPlan plan, const sigset_t& handled) {
   make_log_directory(plan.log_dir);
   const rlimit open_files = raise_open_files();
   check_open_files(open_files, plan);
-  std::array<int, 2> pipe{};
-  if (pipe2(pipe.data(), O_CLOEXEC) != 0) {
+  std::optional<Watchdog> watchdog;  // destroyed after the write end of the pipe
+  std::array<int, 2> ends{};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) {
     throw Error(ExitCode::kNoResource, cat("cannot make a pipe (", errno_text(errno), "); raise ulimit -n"));
   }
+  UniqueFd read_end(ends[0]);
+  UniqueFd write_end(ends[1]);
   std::string number = make_run_number();
-  start_watchdog(number, pipe[0], pipe[1]);  // before anything else exists that it would keep open
+  watchdog.emplace(number, read_end.get(), write_end.get());
   const int num_processes = static_cast<int>(plan.processes.size());
   RunContext run{.plan = std::move(plan),
                  .number = std::move(number),
                  .board = FaultBoard::create(num_processes),
-                 .liveness_read = UniqueFd(pipe[0]),
-                 .liveness_write = UniqueFd(pipe[1]),
+                 .liveness_read = std::move(read_end),
+                 .liveness_write = std::move(write_end),
                  .no_input = UniqueFd(retry_interrupted([] { return open("/dev/null", O_RDONLY | O_CLOEXEC); }))};
   if (!run.no_input) {
     throw Error(ExitCode::kNoResource,
@@ -96,12 +98,14 @@ RunContext RunContext::create(LaunchPlan plan, const sigset_t& handled) {
   // be in that group: see forward().
   run.terminal = Terminal::open();
   run.signal_mask = signal_mask;
+  run.watchdog.emplace(std::move(*watchdog));
   return run;
 }
 
 void RunContext::say(const std::string& lines) {
   LineAssembler assembler("", plan.timestamp_output);
-  err.add(assembler.add(lines) + assembler.finish());
+  err.add(assembler.add(lines));
+  err.add(assembler.finish());
 }
 
 std::vector<OutputSink*> RunContext::sinks() {

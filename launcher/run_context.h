@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "hoststore/records/fault_board.h"
 #include "launcher/launch_plan.h"
 #include "launcher/machine/terminal.h"
+#include "launcher/machine/watchdog.h"
 #include "launcher/output.h"
 
 namespace rp {
@@ -26,7 +28,8 @@ struct RunContext {
   [[nodiscard]] static RunContext create(LaunchPlan plan, const sigset_t& handled);
 
   LaunchPlan plan;
-  std::string number{};  // of the run, for the watchdog
+  std::string number{};                // of the run, for the watchdog
+  std::optional<Watchdog> watchdog{};  // destroyed after liveness_write
   FaultBoard board;
   UniqueFd liveness_read;   // inherited by every member
   UniqueFd liveness_write;  // held only by the launcher, as long as it lives

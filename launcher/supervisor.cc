@@ -204,7 +204,7 @@ void Supervisor::forward(const signalfd_siginfo& signal) {
       run_.terminal.exists() && signal.ssi_code == SI_KERNEL && getpgid(coordinator().process().pid()) == getpgrp();
   if (!has_it) coordinator().process().send_signal(number);
   end_.stop_signals.insert(number);
-  for (OutputSink* sink : run_.sinks()) sink->drop_what_does_not_fit();
+  for (OutputSink* sink : {&run_.out, &run_.err}) sink->drop_what_does_not_fit();
   if (number == SIGINT) on_interrupt();
 }
 

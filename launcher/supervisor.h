@@ -79,6 +79,10 @@ class Supervisor {
   void restart_program();
   // Has the coordinator go on without a worker that has died. Returns false if the run must end.
   [[nodiscard]] bool go_on_without(Member& worker);
+  // Ends the run because of a worker that has died.
+  void end_run_for(Member& worker);
+  // Returns whether the worker's last process has begun to compute.
+  [[nodiscard]] bool has_served(const Member& worker) const;
   [[nodiscard]] int num_alive_workers() const;
   void report_death(Member& worker, MessageKind kind);
   // Starts the replacements of lost workers that are due.

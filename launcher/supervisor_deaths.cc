@@ -80,16 +80,20 @@ void Supervisor::on_worker_death(Member& worker) {
   const bool told_to_end = finished_ || phase_.is(RunPhase::kWorkersEnding);
   if (worker.is(MemberState::kEndedOnPurpose) || failure_ || (told_to_end && status == 0)) return;
   if (phase_.is(RunPhase::kWorkersEnding) && end_.coordinator_status != 0) return;
-  if (told_to_end && WIFSIGNALED(status) && run_.plan.on_worker_failure != WorkerFailurePolicy::kAbort) {
+  const bool is_harmless = !has_reported_error(status) || (worker.replaces() && !has_served(worker));
+  if (told_to_end && is_harmless && run_.plan.on_worker_failure != WorkerFailurePolicy::kAbort) {
     Failure failure = failure_of(worker);
     failure.said = worker.release_output();
     failure.crash_notice = "";
-    run_.say(failure_text(failure) + "rp-launch: the run had finished before, so nothing is lost\n");
+    run_.say(failure_text(failure) + "rp-launch: the run did not need it any more, so nothing is lost\n");
     return;
   }
-  if (go_on_without(worker)) return;
+  if (!go_on_without(worker)) end_run_for(worker);
+}
+
+void Supervisor::end_run_for(Member& worker) {
   note_failure(worker);
-  end_.failed_worker_status = status;
+  end_.failed_worker_status = *worker.process().status();
   end_.hung = worker.hang().has_value();
   failure_->said = worker.release_output();
   report_death(worker, MessageKind::kWorkerGone);
@@ -154,7 +158,7 @@ bool Supervisor::go_on_without(Member& worker) {
   const Replacements::Decision decision = lost_.decide({.worker = worker.worker(),
                                                         .status = status,
                                                         .slot = entry.task().slot,
-                                                        .has_served = entry.num_advances() > 0,
+                                                        .has_served = has_served(worker),
                                                         .replaces = worker.replaces(),
                                                         .out_of_memory = !worker.out_of_memory().empty(),
                                                         .hung = worker.hang() && worker.hang()->thread != 0},
@@ -177,6 +181,10 @@ bool Supervisor::go_on_without(Member& worker) {
   return true;
 }
 
+bool Supervisor::has_served(const Member& worker) const {
+  return run_.board.entry(worker.board_index()).num_advances() > 0;
+}
+
 int Supervisor::num_alive_workers() const {
   return static_cast<int>(std::count_if(members_.begin(), members_.end(),
                                         [](const auto& member) { return member->is_worker() && member->alive(); }));
@@ -191,16 +199,17 @@ void Supervisor::report_death(Member& worker, MessageKind kind) {
 }
 
 void Supervisor::start_replacements() {
-  if (!phase_.is(RunPhase::kRunning)) return;
+  if (!phase_.is(RunPhase::kRunning) || finished_) return;
   while (const std::optional<int> worker = lost_.take_due()) {
     const auto index = static_cast<std::size_t>(*worker) + 1;
     try {
       members_[index] = std::make_unique<Member>(run_, run_.plan.processes[index]);
     } catch (const Error& error) {  // for example because of a limit on processes
       const int left = lost_.num_left(num_alive_workers());
-      if (left == 0) throw;
-      run_.say(cat("rp-launch: ", error.what(), "\nrp-launch: worker ", *worker,
-                   " cannot be replaced; the run goes on with ", left, left == 1 ? " worker\n" : " workers\n"));
+      run_.say(cat("rp-launch: ", error.what(), "\nrp-launch: worker ", *worker, " cannot be replaced; the run ",
+                   left == 0 ? "ends" : cat("goes on with ", left, left == 1 ? " worker" : " workers"), "\n"));
+      if (left == 0) return end_run_for(*members_[index]);
+      report_death(*members_[index], MessageKind::kWorkerLeft);  // so that the start of the run does not wait for it
       continue;
     }
     RP_CRASH_POINT("launcher.loss.replaces");

@@ -57,7 +57,8 @@ class TorchBackend : public Backend {
     TaskRanges ranges(profiler);
     Store& store = seat.store;
     SequenceWord& heartbeat = store.worker_words(seat.worker).heartbeat;
-    auto report_layer = [board = seat.board, &heartbeat, &ranges](int layer, int microbatch, const Tensors& inputs) mutable {
+    auto report_layer = [board = seat.board, &heartbeat, &ranges](int layer, int microbatch,
+                                                                  const Tensors& inputs) mutable {
       ranges.layer(layer);
       heartbeat.publish_quietly(heartbeat.observe() + 1);
       if (!board) return;

@@ -80,12 +80,12 @@ bool StageRunner::run_microbatches(RunningTask& task) {
     executor_.end(task.stage_task(), task.totals);
     if (task.gradient_buffer != nullptr) compute_.record(*task.gradient_buffer->computed);
   } catch (const LayerFailure& failure) {
-    check_device();
+    worker_.device.check_works();
     fail_task(task, failure.layer(), microbatch, failure.what(), failure.code());
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {  // of user code: see run_user_code()
-    check_device();
+    worker_.device.check_works();
     fail_task(task, FailureRecord::kElsewhere, microbatch, error.what(), ExitCode::kUserError);
   }
   return true;
@@ -139,14 +139,6 @@ bool StageRunner::wait_inputs(RunningTask& task, int microbatch, WaitOnce wait_o
 void StageRunner::publish_heartbeat() {
   SequenceWord& heartbeat = worker_.store.worker_words(worker_.number).heartbeat;
   heartbeat.publish_quietly(heartbeat.observe() + 1);
-}
-
-void StageRunner::check_device() {
-  try {
-    worker_.device.check();
-  } catch (const Error& error) {
-    if (error.code() == ExitCode::kGpuFailed) throw;  // other errors say less than the layer's exception
-  }
 }
 
 void StageRunner::fail_task(RunningTask& task, std::int64_t layer, int microbatch, const std::string& message,

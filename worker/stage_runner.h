@@ -42,8 +42,6 @@ class StageRunner {
   template <typename WaitOnce>
   [[nodiscard]] bool wait_inputs(RunningTask& task, int microbatch, WaitOnce wait_once);
   void publish_heartbeat();
-  // Throws the device's own error if it has failed: a layer's exception may only be the first sign of that.
-  void check_device();
   void fail_task(RunningTask& task, std::int64_t layer, int microbatch, const std::string& message, ExitCode code);
 
   WorkerParts& worker_;

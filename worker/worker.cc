@@ -50,7 +50,12 @@ void Worker::serve() {
 void Worker::warm_up() {
   const auto warm = [this] {
     const std::int64_t since = now_ns();
-    if (!executor_.warm_up(device_)) return;
+    try {
+      if (!executor_.warm_up(device_)) return;
+    } catch (...) {
+      device_.check_works();
+      throw;
+    }
     device_.stream(StreamKind::kCompute).drain();
     store_.worker_words(number_).warm_up_ns = now_ns() - since;
   };

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -14,6 +15,7 @@
 #include <fstream>
 #include <iterator>
 #include <random>
+#include <sstream>
 #include <system_error>
 
 #include "common/system/clock.h"
@@ -24,14 +26,28 @@ namespace rp {
 
 namespace {
 
+std::string text_of(const std::filesystem::path& file) {
+  std::ifstream in(file);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
 // Returns the value that the variable had when the process was started; "" if it is not set, or must not be read.
 std::string variable_of(const std::filesystem::path& process, const std::string& name) {
-  std::ifstream file(process / "environ");
-  const std::string variables = '\0' + std::string(std::istreambuf_iterator<char>(file), {});
+  const std::string variables = '\0' + text_of(process / "environ");
   const std::size_t begin = variables.find(cat(std::string(1, '\0'), name, "="));
   if (begin == std::string::npos) return "";
   const std::size_t value = begin + name.size() + 2;
   return variables.substr(value, variables.find('\0', value) - value);
+}
+
+// Returns whether the process is in this process's control groups or in groups below them.
+bool is_in_own_groups(const std::filesystem::path& process) {
+  std::istringstream own(text_of("/proc/self/cgroup"));
+  std::istringstream others(text_of(process / "cgroup"));
+  for (std::string mine, other; std::getline(own, mine) && std::getline(others, other);) {
+    if (!other.starts_with(mine)) return false;
+  }
+  return true;
 }
 
 // Kills the processes of the run. Returns whether there were any.
@@ -44,9 +60,22 @@ bool kill_processes_of(const std::string& run) {
     // Opened first, because the process may end, and another get its pid.
     const UniqueFd process(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
     if (!process || variable_of(entry.path(), kRunVariable).find(run) == std::string::npos) continue;
+    if (!is_in_own_groups(entry.path())) continue;
     found |= syscall(SYS_pidfd_send_signal, process.get(), SIGKILL, nullptr, 0) == 0;
   }
   return found;
+}
+
+// Keeps only the descriptor `fd`, under any number, so that no reader of what rp-launch
+// prints, and no process that wants a lock that it held, waits for this process.
+int close_all_but(int fd) {
+  constexpr int kKept = 3;
+  if (fd != kKept) dup2(fd, kKept);
+  closefrom(kKept + 1);
+  const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+  for (int standard = 0; standard <= 2; ++standard) nothing < 0 ? close(standard) : dup2(nothing, standard);
+  (void)chdir("/");
+  return kKept;
 }
 
 [[noreturn]] void watch(const std::string& run, int read_end) {
@@ -54,9 +83,11 @@ bool kill_processes_of(const std::string& run) {
   constexpr useconds_t kPauseUs = 2000;
   pollfd launcher{.fd = read_end, .events = 0, .revents = 0};
   while (poll(&launcher, 1, -1) <= 0) {}
-  // A process may be starting another one while it is looked at, so the last look must find none.
-  for (const Deadline deadline = Deadline::after_ns(kPatienceNs); kill_processes_of(run) && !deadline.passed();)
-    usleep(kPauseUs);
+  // A process may start another one while it is looked at, and has no environment in the middle of an exec.
+  constexpr int kMaxEmptyLooks = 3;
+  const Deadline deadline = Deadline::after_ns(kPatienceNs);
+  for (int num_empty = 0; num_empty < kMaxEmptyLooks && !deadline.passed(); usleep(kPauseUs))
+    num_empty = kill_processes_of(run) ? 0 : num_empty + 1;
   _exit(0);
 }
 
@@ -70,18 +101,19 @@ std::string make_run_number() {
   return outer == nullptr ? std::string(digits.data()) : cat(outer, "/", digits.data());
 }
 
-void start_watchdog(const std::string& run, int read_end, int write_end) {
-  if (fork() != 0) return;
+Watchdog::Watchdog(const std::string& run, int read_end, int write_end) : pid_(fork()) {
+  if (pid_ != 0) return;
   sigset_t all;
   sigfillset(&all);
   sigprocmask(SIG_SETMASK, &all, nullptr);
   setpgid(0, 0);  // a SIGKILL for the group of rp-launch must not end it
   prctl(PR_SET_NAME, "rp-watchdog");
   close(write_end);
-  // Whoever reads what rp-launch prints must not wait for this process.
-  const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
-  for (int fd = 0; fd <= 2; ++fd) dup2(nothing, fd);
-  watch(run, read_end);
+  watch(run, close_all_but(read_end));
+}
+
+Watchdog::~Watchdog() {
+  if (pid_ > 0) waitpid(pid_, nullptr, 0);
 }
 
 }  // namespace rp

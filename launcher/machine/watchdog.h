@@ -5,7 +5,10 @@
 // inherit the run's number in the variable RP_RUN, though, whatever session or process group they are in.
 #pragma once
 
+#include <sys/types.h>
+
 #include <string>
+#include <utility>
 
 namespace rp {
 
@@ -15,9 +18,21 @@ inline constexpr const char* kRunVariable = "RP_RUN";
 // "0f1e2d3c4b5a6978/8796a5b4c3d2e1f0".
 [[nodiscard]] std::string make_run_number();
 
-// Forks a process that waits until all write ends of the pipe are closed, and then kills every process of this user
-// whose RP_RUN contains the number, until none is left, for at most 10 s. `write_end`: closed in that process. If it
-// cannot be forked, the run goes without. REQUIRES: one thread.
-void start_watchdog(const std::string& run, int read_end, int write_end);
+// Owns a process that waits until all write ends of a pipe are closed, and then kills every process of this user whose
+// RP_RUN contains the run's number, until none is left, for at most 10 s. Leaves those alone that are in another
+// control group, as a job is that the program has submitted to a batch system with its own environment.
+class Watchdog {
+ public:
+  // Forks the process. If that is impossible, the run goes without. `write_end`: closed in that process. REQUIRES: no
+  // other thread uses the program's own state.
+  Watchdog(const std::string& run, int read_end, int write_end);
+  Watchdog(Watchdog&& other) noexcept : pid_(std::exchange(other.pid_, -1)) {}
+  Watchdog& operator=(Watchdog&&) = delete;
+  // Waits for the process. REQUIRES: the write ends are closed, or the process was killed.
+  ~Watchdog();
+
+ private:
+  pid_t pid_ = -1;
+};
 
 }  // namespace rp

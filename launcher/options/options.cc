@@ -222,9 +222,9 @@ const std::vector<OptionSpec>& launch_option_specs() {
          .variable = "RP_TIMESTAMP_OUTPUT",
          .default_text = "0",
          .concerns = "rp-launch",
-         .help = "Prefix each line of output with the local time, in log files too",
-         .details =
-             "Prefix each line of output with the local time, such as `2026-11-28T05:25:34.123 `, in log files too"},
+         .help = "Prefix the lines of all processes, and reports, with the local time, in log files too",
+         .details = "Prefix the lines of all processes, and the reports of rp-launch, with the local time, such as "
+                    "`2026-11-28T05:25:34.123 `, in log files too"},
         {.name = "log-dir",
          .argument = "DIR",
          .variable = "RP_LOG_DIR",

@@ -154,7 +154,7 @@ pid_t Workers::start_process(int worker, int life) {
     serve(*view, worker, life, [] { kill(getpid(), SIGKILL); });
     _exit(0);
   } catch (const Error& error) {
-    if (error.code() == ExitCode::kGpuFailed) _exit(static_cast<int>(error.code()));
+    if (settings_.serves_deaths && error.code() == ExitCode::kGpuFailed) _exit(static_cast<int>(error.code()));
     std::fprintf(stderr, "worker %d: %s\n", worker, error.what());
     _exit(1);
   } catch (const std::exception& error) {
@@ -179,7 +179,8 @@ void Workers::run_launcher(const UniqueFd& socket) {
     int status = 0;
     for (pid_t child = waitpid(-1, &status, WNOHANG); child > 0; child = waitpid(-1, &status, WNOHANG)) {
       const bool has_died = (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) ||
-                            (WIFEXITED(status) && WEXITSTATUS(status) == static_cast<int>(ExitCode::kGpuFailed));
+                            (settings_.serves_deaths && WIFEXITED(status) &&
+                             WEXITSTATUS(status) == static_cast<int>(ExitCode::kGpuFailed));
       const Report report{.kind = has_died ? 'd' : 'x', .worker = workers[child]};
       workers.erase(child);
       if (status == 0) continue;

@@ -233,7 +233,7 @@ TEST(CudaDevice, LeavesRoomForThePageTablesOfTheHostsMemory) {
 TEST(CudaDevice, SaysThatTheDriverDoesNotTellWhatIsFree) {
   FakeDriver driver;
   driver.fail("cuMemGetInfo", CUDA_ERROR_UNKNOWN);
-  expect_error(ExitCode::kUserError, {"asking for free memory", "CUDA_ERROR_FAKE"},
+  expect_error(ExitCode::kGpuFailed, {"asking for free memory", "CUDA_ERROR_FAKE"},
                [&] { (void)device_of(driver, {}); });
 }
 

@@ -41,7 +41,8 @@ TEST(FaultBoard, KeepsWhatTheLayerReadsUntilTheNextTask) {
   const FaultBoard board = FaultBoard::create(1);
   FaultBoardEntry entry = board.entry(0);
   EXPECT_EQ(entry.layer_inputs(), "");
-  for (const std::string& text : {std::string("BFloat16[2, 16, 64], Long[2, 16]"), std::string("Float[1]"), std::string("Float")}) {
+  for (const std::string& text :
+       {std::string("BFloat16[2, 16, 64], Long[2, 16]"), std::string("Float[1]"), std::string("Float")}) {
     entry.publish_layer_inputs(text);
     EXPECT_EQ(entry.layer_inputs(), text);
   }

@@ -241,7 +241,7 @@ TEST(Endings, AWorkerThatDiesAfterTheEndOfTheRunCostsNothing) {
     kill(printed_pids(run.out()).at(2), signal_number);
     EXPECT_EQ(run.wait_for_end(4), 5);
     EXPECT_EQ(count_of(run.err(), "rp-launch: worker 1 (pid"), 1) << run.err();
-    EXPECT_EQ(count_of(run.err(), "the run had finished before, so nothing is lost"), 1) << run.err();
+    EXPECT_EQ(count_of(run.err(), "the run did not need it any more, so nothing is lost"), 1) << run.err();
     expect_nothing_left(run);
   }
   LaunchedRun strict({"--on-worker-failure", "abort", "-n", "2", "TOY", "finish", "5"});

@@ -30,6 +30,11 @@ TEST(Replacements, AreNotMadeForAWorkerThatEndedWithACodeOfItsOwnExceptHangsAndF
   Replacements replacements(WorkerFailurePolicy::kReplay, 3);
   for (const int code : {0, 1, 69}) EXPECT_EQ(replacements.decide({.status = exit_status(code)}, 3), Decision::kEndRun);
   for (const int code : {71, 124}) EXPECT_EQ(replacements.decide({.status = exit_status(code)}, 3), Decision::kReplace);
+  const auto decide = [&](bool has_served, bool replaces) {
+    return replacements.decide({.status = exit_status(71), .has_served = has_served, .replaces = replaces}, 3);
+  };
+  EXPECT_EQ(decide(false, false), Decision::kEndRun) << "a GPU that does not work at all";
+  EXPECT_EQ(decide(false, true), Decision::kReplace);
 }
 
 TEST(Replacements, ThatCannotStartAreDoneWithout) {

@@ -63,6 +63,7 @@ TEST(Report, SaysHowToFindTheKernelThatMadeAGpuFail) {
   Failure failure = crash();
   failure.process = "worker 2";
   failure.status = 71 << 8;
+  failure.fault = Fault{.kind = FaultKind::kError, .code = 71, .message = "GPU: CUDA_ERROR_ILLEGAL_ADDRESS"};
   const std::string text = failure_text(failure);
   EXPECT_TRUE(has(text, "see dmesg (Xid)") && has(text, "--debug-worker 2=compute-sanitizer")) << text;
 }
