@@ -185,6 +185,7 @@ void Workers::run_launcher(const UniqueFd& socket) {
       workers.erase(child);
       if (status == 0) continue;
       has_failed |= report.kind == 'x';
+      if (report.kind == 'x') std::fprintf(stderr, "worker %d ended with status %#x\n", report.worker, status);
       (void)send(socket.get(), &report, sizeof(report), MSG_DONTWAIT | MSG_NOSIGNAL);
     }
   }
