@@ -201,7 +201,9 @@ class GpuReplay : public testing::TestWithParam<std::tuple<GpuSignals, Loss>> {
     expect_reference_on_gpus(
         config, settings, {.signals = signals, .loss = loss, .seed = static_cast<unsigned>(last), .max_delay_us = 100});
     EXPECT_GE(num_deaths, 1);
-    if (signals == GpuSignals::kWords) EXPECT_LE(num_deaths, replacements == 0 ? 1 : 2) << "survivors died as well";
+    if (signals == GpuSignals::kWords) {
+      EXPECT_LE(num_deaths, replacements == 0 ? 1 : 2) << "survivors died as well";
+    }
   }
 };
 
