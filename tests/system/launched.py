@@ -109,6 +109,18 @@ def children(pid: int) -> list[int]:
         return []
 
 
+def processes_of(launcher: subprocess.Popen) -> list[int]:
+    """Returns the coordinator and the workers of an rp-launch."""
+    pids = []
+    for pid in children(launcher.pid):
+        try:
+            if Path(f"/proc/{pid}/comm").read_text() != "rp-watchdog\n":
+                pids.append(pid)
+        except OSError:
+            pass  # it has ended
+    return pids
+
+
 def child_with_role(process: subprocess.Popen, role: str) -> int:
     """Returns the pid of a child with this role; waits until there is one."""
     for _ in range(1000):

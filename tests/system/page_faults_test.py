@@ -10,7 +10,7 @@ import unittest
 from pathlib import Path
 
 import launched
-from launched import LaunchedTest, children, make_model, settings
+from launched import LaunchedTest, make_model, processes_of, settings
 
 TOOLS = Path(__file__).resolve().parents[2] / "tools"
 sys.path.insert(0, str(TOOLS))
@@ -42,7 +42,7 @@ class FaultsTest(LaunchedTest):
             text += line
             step = re.match(r"step +(\d+)/", line)
             if step and SETTLED <= int(step[1]) < SETTLED + 6:
-                faults.append({child: minor_faults(child) for child in children(process.pid)})
+                faults.append({child: minor_faults(child) for child in processes_of(process)})
         self.assertEqual(process.wait(timeout=60), 0, text)
         self.assertEqual(len(faults), 6, text)
         self.assertEqual([len(of_step) for of_step in faults], [3] * 6, "the coordinator and two workers")

@@ -84,7 +84,7 @@ class SecurityTest(LaunchedTest):
             self.assertLess(time.monotonic(), end, self.log.read_text())
             time.sleep(0.05)
         self.pids = [self.process.pid, *children(self.process.pid)]
-        self.assertEqual(len(self.pids), 4)
+        self.assertEqual(len(self.pids), 5, "rp-launch, its watchdog, the coordinator and two workers")
 
     store = "memfd"
 

@@ -101,7 +101,7 @@ class SignalTest(LaunchedTest):
     def test_processes_have_names_by_their_roles(self):
         process = self.start()
         names = {Path(f"/proc/{pid}/comm").read_text().strip() for pid in children(process.pid)}
-        self.assertEqual(names, {"train:coord", "train:worker0", "train:worker1"})
+        self.assertEqual(names, {"train:coord", "train:worker0", "train:worker1", "rp-watchdog"})
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=DEADLINE_S)
 
