@@ -87,7 +87,7 @@ class SetAsideTest(LaunchedTest):
         self.assertIn(f"{task} has ended without an error", self.replay(file))
         text = self.replay(file, expect=139, **CRASHES)
         self.assertRegex(text, r"worker 0 \(pid \d+\) was killed by SIGSEGV")
-        self.assertRegex(text, r"\n  where:  task 0, forward stage of .*\n  inputs: Long\[\d+, 32\]\n")
+        self.assertRegex(text, r"\n  where:  task 0, forward stage of .*\n  inputs: Long\[\d+, 32\], Long\[\d+, \d+\]\n")
         self.assertIn("forward stage of layer", text)
         script = self.directory / "script.gdb"
         script.write_text("set confirm off\nset breakpoint pending on\nbreak rp::models::embed\nrun\nbacktrace 2\ndelete\ncontinue\n")
