@@ -123,12 +123,12 @@ class PauseTest(LaunchedTest):
     """Ctrl-Z: all processes of a run stop and continue together, and no wait times out because of that."""
 
     def processes(self):
-        """Returns the state and command of each process of the run."""
+        """Returns the state and command of each process of the run, except the watchdog of rp-launch, which goes on."""
         found = []
         for entry in Path("/proc").glob("[0-9]*"):
             try:
                 words = (entry / "cmdline").read_bytes().decode(errors="replace")
-                if str(self.directory) in words:
+                if str(self.directory) in words and (entry / "comm").read_text() != "rp-watchdog\n":
                     found.append(((entry / "stat").read_text().rsplit(") ", 1)[1][0], words.split("\0")))
             except OSError:
                 continue
