@@ -141,7 +141,7 @@ class PauseTest(LaunchedTest):
             time.sleep(0.02)
 
     def words(self):
-        return self.command(settings(self.output, max_steps=1500), ["--workers", "2", "--wait-timeout", "2"])
+        return self.command(settings(self.output, max_steps=700), ["--workers", "2", "--wait-timeout", "2"])
 
     def test_a_stop_signal(self):
         process = subprocess.Popen(self.words(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
