@@ -66,8 +66,8 @@ bool kill_processes_of(const std::string& run) {
   return found;
 }
 
-// Keeps only the descriptor `fd`, under any number, so that no reader of what rp-launch
-// prints, and no process that wants a lock that it held, waits for this process.
+// Closes every descriptor except `fd`. Otherwise a reader of rp-launch's output, or a process that wants a lock that
+// rp-launch held, would wait for this process. Returns the new number of `fd`.
 int close_all_but(int fd) {
   constexpr int kKept = 3;
   if (fd != kKept) dup2(fd, kKept);

@@ -23,8 +23,8 @@ inline constexpr const char* kRunVariable = "RP_RUN";
 // control group, as a job is that the program has submitted to a batch system with its own environment.
 class Watchdog {
  public:
-  // Forks the process. If that is impossible, the run goes without. `write_end`: closed in that process. REQUIRES: no
-  // other thread uses the program's own state.
+  // Forks the process. If that is impossible, the run goes without. `write_end`: closed in that process. REQUIRES: this
+  // process has one thread, apart from those of NVIDIA's library.
   Watchdog(const std::string& run, int read_end, int write_end);
   Watchdog(Watchdog&& other) noexcept : pid_(std::exchange(other.pid_, -1)) {}
   Watchdog& operator=(Watchdog&&) = delete;
