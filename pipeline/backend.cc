@@ -61,9 +61,7 @@ class TorchBackend : public Backend {
                                                                   const Tensors& inputs) mutable {
       ranges.layer(layer);
       heartbeat.publish_quietly(heartbeat.observe() + 1);
-      if (!board) return;
-      board->publish_layer_inputs(shapes_text(inputs));
-      board->publish_position(layer, microbatch);
+      if (board) board->publish_layer(layer, microbatch, shapes_text(inputs));
     };
     TorchStageExecutor executor(pipelines_, store.catalogue(), torch_device,
                                 {.num_threads = static_cast<int>(store.header().threads_per_worker),

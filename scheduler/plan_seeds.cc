@@ -65,7 +65,7 @@ std::vector<int> spread(const std::vector<double>& sums, int end, int num_stages
 }
 
 // Consecutive stages and sums of their times.
-struct Lengths {
+struct TimedStages {
   std::vector<int> ends;
   double longest = 0;
   int count = 0;
@@ -74,22 +74,22 @@ struct Lengths {
   std::vector<std::vector<double>> loads{};
 };
 
-Lengths lengths_of(const std::vector<double>& sums, std::vector<int> ends, bool reversed, int num_gpus) {
-  Lengths lengths{.ends = std::move(ends)};
+TimedStages timed_stages(const std::vector<double>& sums, std::vector<int> ends, bool reversed, int num_gpus) {
+  TimedStages stages{.ends = std::move(ends)};
   std::vector<double> list;
   int first = 0;
-  for (const int end : lengths.ends) list.push_back(at(sums, end) - at(sums, std::exchange(first, end)));
+  for (const int end : stages.ends) list.push_back(at(sums, end) - at(sums, std::exchange(first, end)));
   if (reversed) std::reverse(list.begin(), list.end());
-  lengths.count = static_cast<int>(list.size());
-  lengths.loads.resize(static_cast<std::size_t>(num_gpus) + 1);
+  stages.count = static_cast<int>(list.size());
+  stages.loads.resize(static_cast<std::size_t>(num_gpus) + 1);
   for (int classes = 1; classes <= num_gpus; ++classes) {
     if (num_gpus % classes != 0) continue;
-    auto& loads = lengths.loads[classes];
+    auto& loads = stages.loads[classes];
     loads.resize(classes);
     for (std::size_t i = 0; i < list.size(); ++i) loads[i % loads.size()] += list[i];
   }
-  for (const double length : list) lengths.longest = std::max(lengths.longest, length);
-  return lengths;
+  for (const double length : list) stages.longest = std::max(stages.longest, length);
+  return stages;
 }
 
 class Seeds {
@@ -148,20 +148,20 @@ void Seeds::add_even(std::uint64_t num_tasks) {
   const std::size_t shapes_of_a_start = kMaxShapes / (fused_starts.size() * choices);
   const auto max_counts = static_cast<int>(std::sqrt(static_cast<double>(shapes_of_a_start)));
   // By fused start and number of stages.
-  std::vector<std::vector<Lengths>> forwards, backwards;
+  std::vector<std::vector<TimedStages>> forwards, backwards;
   for (std::size_t place = 0; place < fused_starts.size(); ++place) {
     const int start = fused_starts[place];
     auto& of_forward = forwards.emplace_back();
     auto& of_backward = backwards.emplace_back();
     for (const int n : spaced(start > 0 ? 1 : 0, start + 1, std::max(max_counts, 1))) {
-      of_forward.push_back(lengths_of(sums_.forward(), spread(sums_.forward(), start, n), false, num_gpus));
-      of_backward.push_back(lengths_of(sums_.backward(), spread(sums_.backward(), start, n), true, num_gpus));
+      of_forward.push_back(timed_stages(sums_.forward(), spread(sums_.forward(), start, n), false, num_gpus));
+      of_backward.push_back(timed_stages(sums_.backward(), spread(sums_.backward(), start, n), true, num_gpus));
     }
     const double fused = at(sums_.backward(), num_layers) - at(sums_.backward(), start);
     for (int f = 0; f < static_cast<int>(of_forward.size()); ++f) {
-      const Lengths& forward = of_forward[f];
+      const TimedStages& forward = of_forward[f];
       for (int b = 0; b < static_cast<int>(of_backward.size()); ++b) {
-        const Lengths& backward = of_backward[b];
+        const TimedStages& backward = of_backward[b];
         const int classes = std::gcd(forward.count + 1 + backward.count, num_gpus);
         const auto& forward_loads = forward.loads[classes];
         const auto& backward_loads = backward.loads[classes];

@@ -2,12 +2,15 @@
 """Fails if a test that a page names as the proof of a feature did not run and pass.
 
     scripts/check_features.py docs/features.md build/test-results/*.xml
+    scripts/check_features.py --names docs/features.md tests.json
 
 The page: tables with the columns "feature", anything, "proof". A proof is a list of CTest names in backticks, or "open" and
 why. A GoogleTest name with parameters (Threads/Protocol.Adds/0) is named without them (Protocol.Adds) and stands for all of
-them. The XML files are what `ctest --output-junit` writes. Exit code 1 if a feature is not proven, 64 if a file is unusable.
+them. The XML files are what `ctest --output-junit` writes. With --names, before anything has run, only whether there are such tests;
+tests.json is what `ctest --show-only=json-v1` prints. Exit code 1 if a feature is not proven, 64 if a file is unusable.
 """
 
+import json
 import re
 import sys
 import xml.etree.ElementTree
@@ -46,15 +49,18 @@ def read_features(page: Path) -> list[Feature]:
     return features
 
 
+def names_of(test: str) -> set[str]:
+    """Returns the name of a test with and without its parameters."""
+    return {test, re.sub(r"^(?:[^/.]+/)?([^/]+)/.*$", r"\1", test, flags=re.DOTALL)}
+
+
 def read_results(files: list[Path]) -> dict[str, list[bool]]:
     """Returns for each test, by its name with and without parameters, whether it passed, in each
     file that lists it."""
     results: dict[str, list[bool]] = {}
     for file in files:
         for case in xml.etree.ElementTree.parse(file).getroot().iter("testcase"):
-            name = case.get("name", "")
-            without_parameters = re.sub(r"^(?:[^/.]+/)?([^/]+)/.*$", r"\1", name, flags=re.DOTALL)
-            for key in {name, without_parameters}:
+            for key in names_of(case.get("name", "")):
                 results.setdefault(key, []).append(case.get("status") == "run")
     return results
 
@@ -70,7 +76,17 @@ def problems(features: list[Feature], results: dict[str, list[bool]]):
                 yield feature, f"{test} did not run or did not pass"
 
 
+def check_names(page: Path, listed: Path) -> int:
+    tests = {name for test in json.loads(listed.read_text())["tests"] for name in names_of(test["name"])}
+    missing = [(feature, test) for feature in read_features(page) for test in feature.tests if test not in tests]
+    for feature, test in missing:
+        print(f"{page}:{feature.line}: {feature.name}: there is no test {test}")
+    return 1 if missing else 0
+
+
 def main(words: list[str]) -> int:
+    if words[:1] == ["--names"] and len(words) == 3:
+        return check_names(Path(words[1]), Path(words[2]))
     if len(words) < 2:
         print("check_features.py: give the page and the files of ctest --output-junit", file=sys.stderr)
         return 2

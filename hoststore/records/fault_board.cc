@@ -91,10 +91,10 @@ void FaultBoardEntry::publish_task(const BoardTask& task) {
   entry_->num_microbatches.store(task.num_microbatches, kRelaxed);
   entry_->layer.store(task.layer, kRelaxed);
   entry_->microbatch.store(task.microbatch, kRelaxed);
-  publish_layer_inputs("");
+  store_layer_inputs("");
 }
 
-void FaultBoardEntry::publish_layer_inputs(std::string_view text) {
+void FaultBoardEntry::store_layer_inputs(std::string_view text) {
   text = text.substr(0, kLayerInputsBytes - 1);
   // The last word has at least one zero, which ends the text.
   for (std::size_t begin = 0; begin <= text.size(); begin += 8) {
@@ -113,7 +113,8 @@ std::string FaultBoardEntry::layer_inputs() const {
   return text.substr(0, text.find('\0'));
 }
 
-void FaultBoardEntry::publish_position(std::int32_t layer, std::int32_t microbatch) {
+void FaultBoardEntry::publish_layer(std::int32_t layer, std::int32_t microbatch, std::string_view inputs) {
+  store_layer_inputs(inputs);
   entry_->layer.store(layer, kRelaxed);
   entry_->microbatch.store(microbatch, kRelaxed);
   publish_advance();

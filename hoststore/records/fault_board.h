@@ -159,10 +159,9 @@ class FaultBoardEntry {
   void publish_advance();
   void publish_task(const BoardTask& task);
   // Reports that a layer begins, which is an advance. The position alone would not show it: a layer has the same
-  // position in its forward and in its backward.
-  void publish_position(std::int32_t layer, std::int32_t microbatch);
-  // Stores the types and shapes of what this layer reads, as text for people. Cut at kLayerInputsBytes - 1.
-  void publish_layer_inputs(std::string_view text);
+  // position in its forward and in its backward. `inputs`: types and shapes of what the layer reads, as text for
+  // people; cut at kLayerInputsBytes - 1.
+  void publish_layer(std::int32_t layer, std::int32_t microbatch, std::string_view inputs);
   void publish_no_task();
   void publish_progress(const BoardProgress& progress);
   // Stores what a person should read if the process dies: what is lost, and from what to continue.
@@ -222,6 +221,7 @@ class FaultBoardEntry {
  private:
   friend class FaultBoard;
   void clear();
+  void store_layer_inputs(std::string_view text);
 
   FaultEntryFormat* entry_;
 };

@@ -31,7 +31,7 @@ std::string init_remedy(nvml::Result result) {
 }
 
 template <typename Function, typename... Arguments>
-std::string text_of(Function function, Arguments... arguments) {
+std::string nvml_text(Function function, Arguments... arguments) {
   std::array<char, nvml::kTextBytes> text{};
   if (function == nullptr || function(arguments..., text.data(), nvml::kTextBytes) != nvml::kSuccess) return "";
   return text.data();
@@ -85,8 +85,8 @@ std::vector<Gpu> instances_of(const NvmlTable& nvml, nvml::Device device, const 
     Gpu instance = card;
     instance.is_instance = true;
     instance.problem.clear();
-    instance.uuid = text_of(nvml.uuid, handle);
-    instance.name = text_of(nvml.name, handle);
+    instance.uuid = nvml_text(nvml.uuid, handle);
+    instance.name = nvml_text(nvml.name, handle);
     read_memory(nvml, handle, instance);
     if (!instance.uuid.empty()) instances.push_back(std::move(instance));
   }
@@ -96,8 +96,8 @@ std::vector<Gpu> instances_of(const NvmlTable& nvml, nvml::Device device, const 
 Gpu read_card(const NvmlTable& nvml, nvml::Device device, int index, const std::string& root) {
   Gpu gpu;
   gpu.index = index;
-  gpu.uuid = text_of(nvml.uuid, device);
-  gpu.name = text_of(nvml.name, device);
+  gpu.uuid = nvml_text(nvml.uuid, device);
+  gpu.name = nvml_text(nvml.name, device);
   read_memory(nvml, device, gpu);
   gpu.pci_address = pci_address(nvml, device);
   gpu.numa_node = numa_node_of(gpu.pci_address, root);
@@ -184,7 +184,7 @@ GpuSystem observe_gpus(const NvmlTable& nvml, const std::string& root) {
         cat("no CUDA device: NVIDIA's driver does not start (", reason(nvml, started), "); ", init_remedy(started));
     return system;
   }
-  system.driver = text_of(nvml.driver_version);
+  system.driver = nvml_text(nvml.driver_version);
   int version = 0;
   if (nvml.cuda_version != nullptr && nvml.cuda_version(&version) == nvml::kSuccess && version > 0) {
     system.cuda = cat(version / 1000, ".", version % 1000 / 10);

@@ -7,9 +7,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <random>
 #include <string>
 
@@ -23,14 +25,18 @@ namespace {
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 
 std::string content_of(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
+  std::string content(std::filesystem::file_size(path), '\0');
+  std::ifstream(path, std::ios::binary).read(content.data(), static_cast<std::streamsize>(content.size()));
+  return content;
 }
 
 std::string random_bytes(std::size_t size) {
   std::mt19937_64 random(size + 1);
   std::string bytes(size, '\0');
-  std::generate(bytes.begin(), bytes.end(), [&] { return static_cast<char>(random()); });
+  for (std::size_t begin = 0; begin < size; begin += sizeof(std::uint64_t)) {
+    const std::uint64_t word = random();
+    std::memcpy(bytes.data() + begin, &word, std::min(sizeof word, size - begin));
+  }
   return bytes;
 }
 

@@ -24,7 +24,7 @@ TEST(FaultBoard, WhatOneMappingWritesAnotherReads) {
   entry.publish_start(4711);
   entry.publish_task(
       {.epoch = 1, .slot = 12, .phase = Phase::kFused, .first_layer = 3, .end_layer = 5, .layer = 3, .microbatch = 0});
-  entry.publish_position(4, 7);
+  entry.publish_layer(4, 7, "");
   entry.publish_advance();
   EXPECT_EQ(reader.entry(2).pid(), 4711);
   EXPECT_EQ(reader.entry(2).state(), ProcessState::kStarting);
@@ -43,10 +43,10 @@ TEST(FaultBoard, KeepsWhatTheLayerReadsUntilTheNextTask) {
   EXPECT_EQ(entry.layer_inputs(), "");
   for (const std::string& text :
        {std::string("BFloat16[2, 16, 64], Long[2, 16]"), std::string("Float[1]"), std::string("Float")}) {
-    entry.publish_layer_inputs(text);
+    entry.publish_layer(4, 7, text);
     EXPECT_EQ(entry.layer_inputs(), text);
   }
-  entry.publish_layer_inputs(std::string(1000, 'x'));
+  entry.publish_layer(4, 7, std::string(1000, 'x'));
   EXPECT_EQ(entry.layer_inputs(), std::string(kLayerInputsBytes - 1, 'x'));
   entry.publish_task({.slot = 3});
   EXPECT_EQ(entry.layer_inputs(), "");

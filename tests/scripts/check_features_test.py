@@ -3,6 +3,7 @@
 
 import contextlib
 import io
+import json
 import sys
 import tempfile
 import unittest
@@ -42,6 +43,16 @@ class CheckFeaturesTest(unittest.TestCase):
             if test:
                 self.assertIn(f"features.md:7: bad: {test} did not run", output)
                 self.assertIn("1 of 2 features are proven", output)
+
+    def test_names_are_checked_before_the_tests_run(self):
+        listed = json.dumps({"tests": [{"name": "Threads/B.Works/4-byte object <00-00>"}, {"name": "system.a.Test"}]})
+        for proofs, code in (("`B.Works`, `system.a.Test`", 0), ("`B.Works`, `B.Work`", 1), ("open: later", 0), ("`Threads/B.Works`", 1)):
+            output = io.StringIO()
+            with tempfile.TemporaryDirectory() as directory, contextlib.chdir(directory), contextlib.redirect_stdout(output):
+                Path("features.md").write_text(HEAD + f"| one | | {proofs} |\n")
+                Path("tests.json").write_text(listed)
+                self.assertEqual(check_features.main(["--names", "features.md", "tests.json"]), code, proofs)
+            self.assertEqual("features.md:6: one: there is no test" in output.getvalue(), code == 1)
 
     def test_a_test_must_pass_wherever_it_runs(self):
         name = "Threads/B.Works/4-byte object &lt;00-00&gt;"

@@ -31,9 +31,13 @@ def nvcc() -> str | None:
     return shutil.which("nvcc") or shutil.which("/usr/local/cuda/bin/nvcc")
 
 
-def compiled(source: Path, output: Path, *words: str) -> str:
-    """Returns the output of the compiler."""
-    process = subprocess.run([nvcc(), *FLAGS, *words, source, "-o", output], capture_output=True, text=True, timeout=240)
+def compiled(source: Path, directory: Path) -> str:
+    """Compiles a source as the build does, once to PTX for the oldest generation, and from it to machine code for each. Leaves the
+    PTX in the directory, and returns what ptxas says of the kernels."""
+    machine_code = ",".join(f"sm_{each}" for each in GENERATIONS)
+    words = ["-gencode", f"arch=compute_{GENERATIONS[0]},code=[{machine_code}]", "-Xptxas=-v", "-fatbin", "--keep", "--keep-dir", directory]
+    process = subprocess.run([nvcc(), *FLAGS, *words, source, "-o", directory / (source.stem + ".fatbin")],
+                             capture_output=True, text=True, timeout=240)
     if process.returncode != 0:
         raise RuntimeError(process.stdout + process.stderr)
     return process.stdout + process.stderr
@@ -86,20 +90,15 @@ class KernelCodeTest(unittest.TestCase):
         cls.addClassCleanup(directory.cleanup)
         cls.directory = Path(directory.name)
         cls.sources = sorted(KERNELS.glob("*.cu"))
-        generations = [word for each in GENERATIONS for word in ("-gencode", f"arch=compute_{each},code=sm_{each}")]
-
-        def said(source: Path) -> str:
-            return compiled(source, cls.directory / (source.stem + ".fatbin"), *generations, "-Xptxas=-v", "-fatbin")
-
         with ThreadPoolExecutor(2) as pool:
-            cls.uses = [use for text in pool.map(said, cls.sources) for use in uses(text)]
+            texts = list(pool.map(lambda source: compiled(source, cls.directory), cls.sources))
+        cls.uses = [use for text in texts for use in uses(text)]
+        cls.kernels = {source.stem: instances((cls.directory / (source.stem + ".ptx")).read_text()) for source in cls.sources}
 
     def test_whole_packs_are_loaded_and_stored_by_16_bytes(self):
         found = set()
-        for source in self.sources:
-            output = self.directory / (source.stem + ".ptx")
-            compiled(source, output, "-ptx", "-arch=compute_90")
-            for name, code in instances(output.read_text()).items():
+        for kernels in self.kernels.values():
+            for name, code in kernels.items():
                 kernel = next((kernel for kernel in ACCESSES if is_aligned(kernel, name)), None)
                 if kernel is None:
                     continue
@@ -110,10 +109,8 @@ class KernelCodeTest(unittest.TestCase):
         self.assertEqual(found, set(ACCESSES))
 
     def test_the_norms_gradient_loads_nothing_between_its_barrier_and_its_store(self):
-        output = self.directory / "loads.ptx"
-        compiled(KERNELS / "rms_norm.cu", output, "-ptx", "-arch=compute_90")
         waits = 0
-        for name, code in instances(output.read_text()).items():
+        for name, code in self.kernels["rms_norm"].items():
             if not is_aligned("rms_norm_grad_rows", name):
                 continue
             for after in re.findall(r"bar\.sync(.*?)st\.global\.v4", code, re.DOTALL):
@@ -122,9 +119,8 @@ class KernelCodeTest(unittest.TestCase):
         self.assertGreaterEqual(waits, 12)  # one for each instance
 
     def test_experts_products_copy_by_16_bytes_and_multiply_fragments(self):
-        output = self.directory / "grouped.ptx"
-        compiled(KERNELS / "grouped_product.cu", output, "-ptx", "-arch=compute_80")
-        aligned = {name: code for name, code in instances(output.read_text()).items() if re.search(r"multiply_groupsI(?:f|NS0_4(?:Bf16|Fp16)E)Lb1E", name)}
+        aligned = {name: code for name, code in self.kernels["grouped_product"].items()
+                   if re.search(r"multiply_groupsI(?:f|NS0_4(?:Bf16|Fp16)E)Lb1E", name)}
         self.assertEqual(len(aligned), 9)
         for name, code in aligned.items():
             self.assertIn("cp.async.cg.shared.global", code, name)
