@@ -6,7 +6,7 @@
 
 The page: tables with the columns "feature", anything, "proof". A proof is a list of CTest names in backticks, or "open" and
 why. A GoogleTest name with parameters (Threads/Protocol.Adds/0) is named without them (Protocol.Adds) and stands for all of
-them. The XML files are what `ctest --output-junit` writes. With --names, before anything has run, only whether there are such tests;
+them. The XML files are what `ctest --output-junit` writes. With --names, it only checks that there are such tests, before they run;
 tests.json is what `ctest --show-only=json-v1` prints. Exit code 1 if a feature is not proven, 64 if a file is unusable.
 """
 
@@ -77,6 +77,7 @@ def problems(features: list[Feature], results: dict[str, list[bool]]):
 
 
 def check_names(page: Path, listed: Path) -> int:
+    """Prints the tests that the page names and that are not listed. Returns the exit code."""
     tests = {name for test in json.loads(listed.read_text())["tests"] for name in names_of(test["name"])}
     missing = [(feature, test) for feature in read_features(page) for test in feature.tests if test not in tests]
     for feature, test in missing:
@@ -86,7 +87,11 @@ def check_names(page: Path, listed: Path) -> int:
 
 def main(words: list[str]) -> int:
     if words[:1] == ["--names"] and len(words) == 3:
-        return check_names(Path(words[1]), Path(words[2]))
+        try:
+            return check_names(Path(words[1]), Path(words[2]))
+        except (OSError, ValueError, KeyError, Unusable) as error:
+            print(f"check_features.py: {words[1]} and {words[2]}: {error}", file=sys.stderr)
+            return 64
     if len(words) < 2:
         print("check_features.py: give the page and the files of ctest --output-junit", file=sys.stderr)
         return 2

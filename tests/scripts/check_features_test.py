@@ -54,6 +54,14 @@ class CheckFeaturesTest(unittest.TestCase):
                 self.assertEqual(check_features.main(["--names", "features.md", "tests.json"]), code, proofs)
             self.assertEqual("features.md:6: one: there is no test" in output.getvalue(), code == 1)
 
+    def test_a_list_of_tests_that_cannot_be_read_is_no_success(self):
+        for text in ("", "{}", "[", None):
+            with tempfile.TemporaryDirectory() as directory, contextlib.chdir(directory), contextlib.redirect_stderr(io.StringIO()):
+                Path("features.md").write_text(HEAD + "| one | | `A.Works` |\n")
+                if text is not None:
+                    Path("tests.json").write_text(text)
+                self.assertEqual(check_features.main(["--names", "features.md", "tests.json"]), 64, text)
+
     def test_a_test_must_pass_wherever_it_runs(self):
         name = "Threads/B.Works/4-byte object &lt;00-00&gt;"
         self.assertEqual(self.check("| one | | `B.Works` |\n", RESULTS | {name: "fail"})[0], 1)
