@@ -4,9 +4,9 @@ many end with the same bits, and how long until all processes of a killed run ar
 
     benchmarks/kill_launcher.py --runs 20 --kills 15 --seed 1
 
-Each run is another combination of 1 to 4 workers, synchronous or asynchronous steps, adapters or all weights. A kill comes up
-to 1.2 s after the start: while processes start, attach, train or write checkpoints. After each kill nothing may be left in
-/dev/shm. Needs the release build and the small model of its tests (ctest -R make_tiny_model)."""
+Each run has another combination of 1 to 4 workers, synchronous or asynchronous steps, adapters or all weights, one or two
+rounds a step. A kill comes up to 1.2 s after the start: while processes start, attach, train or write checkpoints. One in
+eight comes up to 6 s after it. After each kill nothing may be left in /dev/shm. Needs the release build and the small model of its tests (ctest -R make_tiny_model)."""
 
 import argparse
 import os
@@ -18,8 +18,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from kill_workers import command, num_steps, quantiles  # sets the paths for launched
-from launched import bits, children, metrics
+from kill_workers import combination, command, num_steps, quantiles  # sets the paths for launched
+from launched import bits, children, metrics, state_bits
 
 
 def start_time(pid: int) -> str | None:
@@ -64,16 +64,15 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--kills", type=int, default=15)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--run", type=int, help="only this run")
     arguments = parser.parse_args()
+    numbers = range(arguments.runs) if arguments.run is None else [arguments.run]
     gone, good, num_processes, left = [], 0, 0, set()
-    for index in range(arguments.runs):
+    for index in numbers:
         rng = random.Random(1000 * arguments.seed + index)
         workers = index % 4 + 1
         changes = {"max_steps": 40 * arguments.kills, "save_every": 3, "save_total_limit": 2, "resume": "auto"}
-        if index % 2 == 0:
-            changes["async"] = True
-        if index % 4 == 3:
-            changes["lora_rank"] = 4
+        changes |= combination(index, arguments.seed)
         file = "adapter_model.safetensors" if "lora_rank" in changes else "model.safetensors"
         shared = set(os.listdir("/dev/shm"))
         with tempfile.TemporaryDirectory() as directory:
@@ -83,7 +82,7 @@ def main() -> int:
             num_kills = 0
             with log.open("w") as file_of_log:
                 while num_kills < arguments.kills:
-                    kill = kill_launcher(subprocess.Popen(words, stdout=file_of_log, stderr=file_of_log), rng.uniform(0, 1.2))
+                    kill = kill_launcher(subprocess.Popen(words, stdout=file_of_log, stderr=file_of_log), rng.uniform(0, 6 if num_kills % 8 == 7 else 1.2))
                     if kill is None:
                         break
                     num_kills += 1
@@ -93,16 +92,17 @@ def main() -> int:
                 steps = num_steps(killed)
                 code = subprocess.run(words, stdout=file_of_log, stderr=file_of_log, check=False).returncode
             is_good = (code == 0 and num_kills == arguments.kills and bits(killed, file) == bits(alone, file)
+                       and state_bits(killed) == state_bits(alone)
                        and [line["step"] for line in metrics(killed)] == list(range(1, changes["max_steps"] + 1)))
             text = log.read_text()
         good += is_good
         print(f"run {index}: {workers} workers {changes}: {num_kills} kills, the last after {steps} steps, exit code {code}, "
               f"{'same bits' if is_good else 'NOT THE SAME'}", flush=True)
         if not is_good:
-            print(text[-3000:], f"repeat: --seed {arguments.seed}, run {index}")
-    print(f"{good} of {arguments.runs} runs have the same bits, after {len(gone)} kills of rp-launch; left in /dev/shm: {sorted(left)}")
+            print(text[-3000:], f"repeat: {sys.argv[0]} --kills {arguments.kills} --seed {arguments.seed} --run {index}")
+    print(f"{good} of {len(numbers)} runs have the same bits, after {len(gone)} kills of rp-launch; left in /dev/shm: {sorted(left)}")
     print(f"from a kill until all of {num_processes} other processes are gone: {quantiles(gone)}")
-    return 0 if good == arguments.runs and not left else 1
+    return 0 if good == len(numbers) and not left else 1
 
 
 if __name__ == "__main__":

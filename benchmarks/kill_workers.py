@@ -1,16 +1,20 @@
 #!/usr/bin/env python3
 """Kills, stops or hangs workers of training runs at random times and compares the results with runs that were left alone: how
-many runs end with the same bits, how long rp-launch needs to report the harm, and how long until a replacement serves.
+many runs end with the same bits, how long rp-launch needs to report the harm, and how long until a replacement has a task.
 
     benchmarks/kill_workers.py --runs 20 --kills 50 --seed 1
     benchmarks/kill_workers.py --runs 20 --stops 5 --hangs 5 --seed 1      # with --wait-timeout 1
+    benchmarks/kill_workers.py --runs 20 --kills 50 --seed 1 --run 3       # run 3 of the first command, alone
 
-Each run is another combination of 1 to 8 workers, synchronous or asynchronous steps, adapters or all weights, one or two
+Each run has another combination of 1 to 8 workers, synchronous or asynchronous steps, adapters or all weights, one or two
 rounds a step. If there are no hangs, every fifth run is one of bits_program instead of train, which trains four models in one
-session; it is repeated until all harm is done. Needs the release build and the small model of its tests (ctest -R
+session; it is repeated until all harm is done. One kill in three is followed at once by that of another worker, which may
+still be starting. A run is good if it has the same losses, weights, masters and moments, and if no process was lost but those
+that were harmed: a lost coordinator ends it. Needs the release build and the small model of its tests (ctest -R
 make_tiny_model)."""
 
 import argparse
+import json
 import os
 import random
 import re
@@ -29,9 +33,9 @@ SAMPLE = ROOT / "build/release/tests/system/tiny"
 sys.path.insert(0, str(ROOT / "tests/system"))
 os.environ |= {"RP_PROGRAMS": str(PROGRAMS), "RP_TINY_MODEL": str(SAMPLE),
                "RP_SPIN_LIBRARY": str(ROOT / "build/release/tests/libspin_on_signal.so")}  # for launched
-from launched import bits, hang, may_hang, serving_workers, settings  # noqa: E402
+from launched import bits, hang, may_hang, processes_of, serving_workers, settings, state_bits  # noqa: E402
 
-REPORT = re.compile(r"rp-launch: worker \d+ \(pid (\d+)\) (?:was killed by SIGKILL|is stopped by a signal|hangs)")
+REPORT = re.compile(r"rp-launch: worker \d+ \(pid (\d+)\) ")  # of a worker that was lost, whatever happened to it
 
 
 def kill(pid: int) -> None:
@@ -51,24 +55,48 @@ def num_steps(output: Path) -> int:
     return file.read_text().count("\n") if file.exists() else 0
 
 
-class TrainProgram:
-    """A run of train. `index` selects the combination of settings."""
+def workers_of(process: subprocess.Popen) -> list[int]:
+    """Returns the pids of the workers of an rp-launch, of those that are starting, too."""
+    pids = []
+    for pid in processes_of(process):
+        try:
+            if b"RP_ROLE=worker" in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                pids.append(pid)
+        except OSError:
+            pass  # it has ended
+    return pids
 
-    def __init__(self, index: int, num_steps: int):
-        self.changes = {"max_steps": num_steps, "save_every": "never"}
-        if index % 2 == 0:
-            self.changes["async"] = True
-        if index // 2 % 2 == 0:
-            self.changes["lora_rank"] = 4
-        if index // 4 % 2 == 0:
-            self.changes["rounds_per_step"] = 2
+
+def has_task(process: subprocess.Popen, worker: int, pid: int) -> bool:
+    """Returns true if this process has this worker's place and a task."""
+    shown = subprocess.run([str(PROGRAMS / "rp-launch"), "ps", "--json"], capture_output=True, text=True, check=True).stdout
+    for run in json.loads(shown)["runs"]:
+        if run["pid"] == process.pid and len(run["processes"]) > worker + 1:
+            place = run["processes"][worker + 1]
+            return place["pid"] == pid and place["task"] is not None
+    return False
+
+
+def combination(index: int, seed: int) -> dict:
+    """Returns the settings of a run: each of the eight combinations occurs once in eight runs, in random order."""
+    number = random.Random(f"{seed} {index // 8}").sample(range(8), 8)[index % 8]
+    changes = {"async": True} if number & 1 else {}
+    changes |= {"lora_rank": 4} if number & 2 else {}
+    return changes | ({"rounds_per_step": 2} if number & 4 else {})
+
+
+class TrainProgram:
+    """A run of train."""
+
+    def __init__(self, num_steps: int, changes: dict):
+        self.changes = {"max_steps": num_steps, "save_every": num_steps} | changes
         self.name = f"train {self.changes}"
 
     def command(self, output: Path, workers: int, launch: list[str]) -> list[str]:
         return command(output, workers, self.changes, launch)
 
     def result(self, output: Path, _printed: str) -> tuple:
-        return bits(output, "adapter_model.safetensors" if "lora_rank" in self.changes else "model.safetensors")
+        return bits(output, "adapter_model.safetensors" if "lora_rank" in self.changes else "model.safetensors"), state_bits(output)
 
 
 class PipelinesProgram:
@@ -91,7 +119,9 @@ class HarmedRun:
     def __init__(self, words: list[str], output: Path, harms: list, rng: random.Random):
         self.harmed = {}  # pid -> (name of the harm, time)
         self.reported = {}  # pid -> time
-        self.served = []  # (name of the harm, from the harm to the replacement's service)
+        self.replaced = []  # (name of the harm, from the harm to the replacement's first task)
+        self.ended = []  # names of the harms after which the run ended before a replacement had a task
+        self.rng, self.harms = rng, harms
         printed = tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen(words, stdout=printed, stderr=subprocess.PIPE, text=True, env=may_hang())
         self.errors = []
@@ -105,29 +135,54 @@ class HarmedRun:
             # Three hangs of the same task end a run.
             if workers and (harms[-1] is not hang or num_steps(output) > steps):
                 steps = num_steps(output)
-                worker, pid = rng.choice(sorted(workers.items()))
-                try:
-                    self.harm(harms[-1], worker, pid)
-                except ProcessLookupError:  # it has just ended
-                    del self.harmed[pid]
-                else:
-                    harms.pop()
+                self.harm_one(*rng.choice(sorted(workers.items())))
         self.process.wait()
         reader.join()
         printed.seek(0)
         self.printed = printed.read()
 
-    def harm(self, harm, worker: int, pid: int):
-        begin = time.monotonic()
-        self.harmed[pid] = (harm.__name__, begin)
-        harm(pid)
+    def harm(self, pid: int) -> bool:
+        """Does the next harm to this process. Returns false if it has ended before."""
+        harm = self.harms[-1]
+        self.harmed[pid] = (harm.__name__, time.monotonic())
+        try:
+            harm(pid)
+        except ProcessLookupError:
+            del self.harmed[pid]
+            return False
+        self.harms.pop()
+        return True
+
+    def harm_one(self, worker: int, pid: int):
+        """Harms one worker, perhaps others soon after it, and waits for the reports and for the replacement."""
+        harm = self.harms[-1]
+        if not self.harm(pid):
+            return
+        victims = [pid]
+        while self.harms and harm is kill and self.harms[-1] is kill and self.rng.random() < 1 / 3:
+            time.sleep(self.rng.uniform(0, 0.2))
+            others = sorted(set(workers_of(self.process)) - set(self.harmed))
+            if others and self.harm(other := self.rng.choice(others)):
+                victims.append(other)
         with self.has_reported:  # before it looks for the replacement, which costs processor time
-            self.has_reported.wait_for(lambda: pid in self.reported or self.process.poll() is not None, timeout=10)
-        while self.process.poll() is None and time.monotonic() < begin + 10:
-            if serving_workers(self.process).get(worker, pid) != pid:
-                self.served.append((harm.__name__, time.monotonic() - begin))
+            self.has_reported.wait_for(lambda: set(victims) <= set(self.reported) or self.process.poll() is not None, timeout=10)
+        begin = self.harmed[pid][1]
+        while self.process.poll() is None and time.monotonic() < begin + 60:
+            replacement = serving_workers(self.process).get(worker, pid)
+            if replacement != pid and has_task(self.process, worker, replacement):
+                if len(victims) == 1:
+                    self.replaced.append((harm.__name__, time.monotonic() - begin))
                 return
             time.sleep(0.005)
+        if self.process.poll() is None:
+            raise RuntimeError(f"no replacement of worker {worker} has a task within 60 s")
+        if len(victims) == 1:
+            self.ended.append(harm.__name__)
+
+    def problems(self) -> list[str]:
+        """Returns what has happened besides the harm that was done."""
+        found = [f"exit code {self.process.returncode}"] if self.process.returncode != 0 else []
+        return found + [f"process {pid} was lost, too" for pid in sorted(set(self.reported) - set(self.harmed))]
 
     def read(self):
         for line in self.process.stderr:
@@ -154,45 +209,54 @@ def main() -> int:
     parser.add_argument("--stops", type=int, default=0)
     parser.add_argument("--hangs", type=int, default=0)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--run", type=int, help="only this run")
     arguments = parser.parse_args()
     if arguments.kills + arguments.stops + arguments.hangs == 0:
         parser.error("give --kills, --stops or --hangs")
-    harms = [kill] * arguments.kills + [stop] * arguments.stops + [hang] * arguments.hangs
-    detection, service, good = {}, {}, 0
-    for index in range(arguments.runs):
+    numbers = range(arguments.runs) if arguments.run is None else [arguments.run]
+    detection, replacement, ended, num_good = {}, {}, [], 0
+    for index in numbers:
         rng = random.Random(1000 * arguments.seed + index)
-        rng.shuffle(harms)
+        left = [kill] * arguments.kills + [stop] * arguments.stops + [hang] * arguments.hangs
+        rng.shuffle(left)
         workers = index % 8 + 1
         has_pipelines = index % 5 == 4 and arguments.hangs == 0
-        program = PipelinesProgram() if has_pipelines else TrainProgram(index, 12 * arguments.kills + 60 * (arguments.stops + arguments.hangs))
-        launch = ["--max-restarts", "10000"] + (["--wait-timeout", "1"] if arguments.stops + arguments.hangs else [])
-        left, num_harmed, is_good = list(harms), 0, True
+        num_train_steps = 12 * arguments.kills + 60 * (arguments.stops + arguments.hangs)
+        program = PipelinesProgram() if has_pipelines else TrainProgram(num_train_steps, combination(index, arguments.seed))
+        launch = ["--max-restarts", "10000", "--on-coordinator-failure", "abort",
+                  *(["--wait-timeout", "1"] if arguments.stops + arguments.hangs else [])]
+        num_harmed, problems = 0, []
         with tempfile.TemporaryDirectory() as directory:
             alone = Path(directory) / "alone"
             printed = subprocess.run(program.command(alone, 2, []), check=True, capture_output=True, text=True).stdout
             expected = program.result(alone, printed)
-            while is_good and left:
+            while left and not problems:
                 harmed = Path(directory) / f"harmed-{len(left)}"
                 num_left = len(left)
                 run = HarmedRun(program.command(harmed, workers, launch), harmed, left, rng)
-                is_good = run.process.returncode == 0 and program.result(harmed, run.printed) == expected
+                problems = run.problems()
+                if not problems and program.result(harmed, run.printed) != expected:
+                    problems = ["not the same bits"]
                 num_harmed += len(run.harmed)
                 for pid, (name, since) in run.harmed.items():
                     detection.setdefault(name, []).append(run.reported.get(pid, float("inf")) - since)
-                for name, seconds in run.served:
-                    service.setdefault(name, []).append(seconds)
+                for name, seconds in run.replaced:
+                    replacement.setdefault(name, []).append(seconds)
+                ended += run.ended
                 if len(left) == num_left:
                     raise RuntimeError(f"{program.name} ended before any harm was done")
-        good += is_good
-        print(f"run {index}: {workers} workers, {program.name}: {num_harmed} harmed, exit code {run.process.returncode}, "
-              f"{'same bits' if is_good else 'NOT THE SAME'}", flush=True)
-        if not is_good:
-            print("".join(run.errors[-20:]), f"repeat: --seed {arguments.seed}, run {index}")
-    print(f"{good} of {arguments.runs} runs have the same bits")
+        num_good += not problems
+        print(f"run {index}: {workers} workers, {program.name}: {num_harmed} harmed, {', '.join(problems) or 'same bits'}", flush=True)
+        if problems:
+            words = [word for word in sys.argv[1:] if not word.startswith("--run=")]
+            print("".join(run.errors[-20:]), f"repeat: {sys.argv[0]} {' '.join(words)} --run {index}", flush=True)
+    print(f"{num_good} of {len(numbers)} runs have the same bits and lost nothing else")
     for name in detection:
         print(f"{name}: to its report: {quantiles(detection[name])} ({len(detection[name])})")
-        print(f"{name}: to the service of the replacement: {quantiles(service[name])} ({len(service[name])})")
-    return 0 if good == arguments.runs else 1
+        num_alone = len(replacement.get(name, [])) + ended.count(name)
+        print(f"{name}: to the first task of the replacement: {quantiles(replacement[name])} ({len(replacement[name])} of {num_alone} that "
+              f"were alone; after {ended.count(name)} the run ended first)")
+    return 0 if num_good == len(numbers) else 1
 
 
 if __name__ == "__main__":

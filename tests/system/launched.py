@@ -191,3 +191,9 @@ def bits(output: Path, file: str = "model.safetensors") -> tuple:
     model or adapter."""
     losses = [line.split('"loss": ')[1].split(",")[0] for line in (output / "metrics.jsonl").read_text().splitlines()]
     return losses, hashlib.sha256((output / "final" / file).read_bytes()).hexdigest()
+
+
+def state_bits(output: Path) -> list[str]:
+    """Returns the checksums of the newest checkpoint's tensors: masters, moments and buffers."""
+    newest = max(output.glob("checkpoint-*"), key=lambda path: int(path.name.removeprefix("checkpoint-")))
+    return [line for line in (newest / "XXH128SUMS").read_text().splitlines() if "safetensors" in line]

@@ -35,9 +35,11 @@ class ReplayTest(LaunchedTest):
 
     def harmed_run(self, launch: list[str], harms: list, **changes) -> str:
         """Runs train, does harm to random workers at random times, and returns what rp-launch printed. A harm is a function
-        of the worker's pid; the next one waits until the worker is gone."""
+        of the worker's pid; the next one waits until the worker is gone. No other process may be lost."""
         output = self.directory / "harmed"
         log = self.directory / "log"
+        launch = [*launch, "--on-coordinator-failure", "abort"]
+        harmed = set()
         with log.open("w") as file:
             process = subprocess.Popen(self.command(settings(output, max_steps=STEPS, **changes), launch), stdout=file, stderr=file, env=may_hang())
             done = 0
@@ -48,6 +50,7 @@ class ReplayTest(LaunchedTest):
                 if workers:
                     pid = self.random.choice(sorted(workers.values()))
                     harms[done](pid)
+                    harmed.add(pid)
                     done += 1
                     while process.poll() is None and pid in serving_workers(process).values():
                         time.sleep(0.02)
@@ -55,6 +58,8 @@ class ReplayTest(LaunchedTest):
         text = log.read_text()
         self.assertEqual(code, 0, f"seed {SEED}\n{text[-3000:]}")
         self.assertEqual(done, len(harms), "the run was too short")
+        lost = {int(pid) for pid in re.findall(r"rp-launch: worker \d+ \(pid (\d+)\) ", text)}
+        self.assertEqual(lost, harmed, f"seed {SEED}\n{text[-3000:]}")
         self.assert_nothing_left()
         steps = [line["step"] for line in metrics(output)]
         self.assertEqual(steps, list(range(1, STEPS + 1)), "each step once")

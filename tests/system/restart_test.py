@@ -5,6 +5,7 @@ again, and the runs end with the bits of a run that was left alone, each step re
 
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -38,7 +39,8 @@ class RestartTest(LaunchedTest):
         while process.poll() is None and (file.read_text().count("\n") if file.exists() else 0) < have + more:
             time.sleep(0.002)
 
-    def kill_coordinator(self, process: subprocess.Popen, while_applying: bool) -> None:
+    def kill_coordinator(self, process: subprocess.Popen, while_applying: bool) -> int:
+        """Returns how many steps were reported before."""
         self.wait_for_steps(process)
         self.assertIsNone(process.poll(), self.log.read_text()[-3000:])
         pid = coordinator_of(process)
@@ -47,17 +49,22 @@ class RestartTest(LaunchedTest):
         else:
             time.sleep(self.random.uniform(0, 0.1))
         os.kill(pid, signal.SIGKILL)
+        time.sleep(0.02)  # until it is dead
+        return len(metrics(self.output))
 
     def check(self, launch: list[str], kills: int = KILLS, file: str = "model.safetensors", **changes) -> str:
         alone = self.directory / "alone"
         self.run_train(settings(alone, max_steps=STEPS, **changes), ("--workers", "1"))
         process = self.start(launch, **changes)
-        for number in range(kills):
-            self.kill_coordinator(process, while_applying=number % 2 == 1)
+        reported = [self.kill_coordinator(process, while_applying=number % 2 == 1) for number in range(kills)]
         code = process.wait(timeout=60)
         text = self.log.read_text()
         self.assertEqual(code, 0, f"seed {SEED}\n{text[-3000:]}")
         self.assertEqual(text.count("the program is started again"), kills, text[-3000:])
+        went_on = [int(step) for step in re.findall(r"goes on after step (\d+) of", text)]
+        self.assertEqual(len(went_on), kills, text[-3000:])
+        for step, least in zip(went_on, reported):
+            self.assertGreaterEqual(step, least, f"a step that was reported is lost, seed {SEED}\n{text[-3000:]}")
         self.assert_nothing_left()
         self.assertEqual([line["step"] for line in metrics(self.output)], list(range(1, STEPS + 1)), "each step once")
         self.assertEqual(bits(self.output, file), bits(alone, file), f"seed {SEED}")
