@@ -33,6 +33,7 @@ class OutputFile {
   };
 
   static constexpr unsigned kAnyonesPermissions = 0666;  // minus the process's umask, like all permissions
+  static constexpr unsigned kOwnersPermissions = 0600;
 
   // Fails if the file exists.
   static OutputFile create(const std::filesystem::path& path, std::uint64_t total_bytes = 0,

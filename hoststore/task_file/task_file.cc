@@ -237,7 +237,9 @@ void write_task_file(const std::filesystem::path& path, Store& store, const Comm
   std::error_code ignored;
   std::filesystem::remove(partial, ignored);
   try {
-    SafetensorsWriter writer = SafetensorsWriter::create(partial, declarations, metadata);
+    // It contains training data, and may be in a directory that others may read.
+    SafetensorsWriter writer =
+        SafetensorsWriter::create(partial, declarations, metadata, OutputFile::kOwnersPermissions);
     for (const Entry& entry : entries) writer.write(entry.declaration.name, entry.data, entry.declaration.bytes());
     writer.commit();
     std::filesystem::rename(partial, path);

@@ -41,9 +41,9 @@ std::string safetensors_header(const std::vector<TensorDeclaration>& tensors,
 }
 
 SafetensorsWriter SafetensorsWriter::create(const std::filesystem::path& path, std::vector<TensorDeclaration> tensors,
-                                            const std::map<std::string, std::string>& metadata) {
+                                            const std::map<std::string, std::string>& metadata, unsigned permissions) {
   const std::string header = safetensors_header(tensors, metadata);
-  OutputFile file = OutputFile::create(path, file_bytes(header, tensors));
+  OutputFile file = OutputFile::create(path, file_bytes(header, tensors), nullptr, permissions);
   return SafetensorsWriter(std::move(file), std::move(tensors), header);
 }
 

@@ -38,7 +38,8 @@ class SafetensorsWriter {
   // Writes the header. Fails if the file exists. REQUIRES: as for safetensors_header(); the widest
   // dtypes come first if alignment matters to readers.
   static SafetensorsWriter create(const std::filesystem::path& path, std::vector<TensorDeclaration> tensors,
-                                  const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
+                                  const std::map<std::string, std::string>& metadata = {{"format", "pt"}},
+                                  unsigned permissions = OutputFile::kAnyonesPermissions);
 
   // Creates a file of this name in `directory`.
   static SafetensorsWriter create(const OutputDirectory& directory, const std::string& name,

@@ -52,7 +52,10 @@ class ToolTest(unittest.TestCase):
         return run("--debug-worker", f"1=gdb -q -batch -x {self.script(*BREAK, *lines)} --args", expect=expect)
 
     def test_a_breakpoint_in_a_layer_changes_no_bit(self):
-        process = self.under_gdb("run", "backtrace 1", "stepi", "next", "delete", "continue")
+        where = r'printf "at %#lx\n", $pc'
+        process = self.under_gdb("run", "backtrace 1", where, "stepi", where, "next", where, "delete", "continue")
+        places = re.findall(r"^at (0x[0-9a-f]+)$", process.stdout, re.MULTILINE)
+        self.assertEqual(len(set(places)), 3, f"each step goes on: {places}")
         self.assertRegex(process.stdout, r'"rp-compute" hit Breakpoint 1.*Experts::forward')
         self.assertRegex(process.stdout, r"#0 .*Experts::forward")
         self.assertIn("exited normally", process.stdout)

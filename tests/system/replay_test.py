@@ -82,9 +82,11 @@ class ReplayTest(LaunchedTest):
     def test_several_rounds_on_the_only_worker(self):
         self.check(["--workers", "1", "--max-restarts", "1000"], rounds_per_step=2)
 
-    def test_adapters(self):
-        self.check(["--workers", "3", "--max-restarts", "1000"], file="adapter_model.safetensors",
-                   lora_rank=4, lora_dropout=0.1)
+    def test_adapters_while_restarts_are_used_up(self):
+        text = self.check(["--workers", "3", "--max-restarts", "1"], harms=[kill] * 3, file="adapter_model.safetensors",
+                          lora_rank=4, lora_dropout=0.1)
+        self.assertEqual(re.findall(r"another process takes its place|the run goes on with \d workers?", text),
+                         ["another process takes its place", "the run goes on with 2 workers", "the run goes on with 1 worker"])
 
     def test_fewer_and_fewer_workers(self):
         text = self.check(["--workers", "4", "--on-worker-failure", "shrink"], harms=[kill] * 3)
@@ -193,6 +195,26 @@ class ReplayTest(LaunchedTest):
         text = self.check(["--workers", "3", "--wait-timeout", "1"], harms=[hang, hang])
         self.assertEqual(len(re.findall(r"rp-launch: worker \d \(pid \d+\) hangs: for 1\.\d s nothing", text)), 2, text)
         self.assertEqual(len(re.findall(r"(?m)^ +#0 libspin_on_signal", text)), 2, "where it hangs: " + text)
+
+    def test_a_hang_is_found_without_a_set_time(self):
+        """The limit follows from the run's own tasks; it is 10 s for short ones."""
+        changes = {"max_steps": 60, "save_every": "never"}
+        self.run_train(settings(self.directory / "alone", **changes), ("--workers", "1"))
+        process = subprocess.Popen(self.command(settings(self.output, **changes), ["--workers", "2"]), stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.PIPE, text=True, env=may_hang())
+        self.addCleanup(process.kill)
+        while not (self.output / "metrics.jsonl").exists() or len(metrics(self.output)) < 10:
+            self.assertIsNone(process.poll())
+            time.sleep(0.02)
+        begin = time.monotonic()
+        hang(serving_workers(process)[1])
+        self.read = ""
+        self.wait_for_lines(process, " hangs: for ")
+        self.assertRegex(self.read, r"rp-launch: worker 1 \(pid \d+\) hangs: for 1\d\.\d s nothing")
+        self.assertLess(time.monotonic() - begin, 30)
+        _, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 0, self.read + err)
+        self.assertEqual(bits(self.output), bits(self.directory / "alone"))
 
     def test_without_replay_the_run_ends(self):
         process = subprocess.Popen(self.command(settings(self.output, max_steps=400), ["--workers", "2", *ABORT]),

@@ -45,7 +45,9 @@ class SetAsideTest(LaunchedTest):
         process = self.run_train(self.settings(self.output, **changes), launch, expect=93, env=os.environ | CRASHES,
                                  cwd=self.directory)
         self.assertIn("this task has ended 3 workers and is not computed again", process.stderr)
-        return Path(re.search(r"rp-launch replay (\S+\.safetensors)", process.stderr)[1]), process.stdout + process.stderr
+        file = Path(re.search(r"rp-launch replay (\S+\.safetensors)", process.stderr)[1])
+        self.assertEqual(file.stat().st_mode & 0o777, 0o600, "it contains training data")
+        return file, process.stdout + process.stderr
 
     def replay(self, *words, expect: int = 0, **environment: str) -> str:
         # From another directory: the file names that of the run.
