@@ -1,13 +1,12 @@
 """The user's program and the coordinator, which are one process."""
-from store import Attempt, Block, Command, FreeRecord, Slot, Source, Violation
+from memory import CHANGING, RUNNING, Memory
+from store import Attempt, Block, Command, Slot, Source, Violation
 from training import FORWARD, FUSED, Reference
-from updates import Updates
 
 ROUNDS_IN_FLIGHT = 2  # accepted rounds whose last slot is not committed yet
-RUNNING, CHANGING = 'running', 'changing'
 
 
-class Coordinator(Updates):
+class Coordinator(Memory):
     """Accepts rounds, dispatches slots, moves the commit point, changes the epoch."""
 
     def __init__(self, store, rng, counts, launcher):
@@ -18,26 +17,17 @@ class Coordinator(Updates):
         self.next_round = store.first_step * self.config.rounds_per_step
         self.step_due = False  # the user's next call is step()
         self.slots = []
-        self.live = {}  # blocks of committed slots -> (arena, cell)
-        self.frees_at = {}  # slot number -> blocks that its commit frees
-        self.kept = []  # by the caller: blocks that their last reader has left, until the caller drops them
-        self.keeps_at = {}  # slot number -> blocks that the caller keeps when it is committed
-        self.kept_buffers = []  # with which the present step started
-        self.most_live = 0
         self.must_load_weights = False
         self.held = None  # the number of the slot that is set aside, once one is
         self.is_task_written = False  # that of the slot; the run then ends
         # The epoch
         numbers = range(self.config.workers)
-        self.state = CHANGING  # to the first epoch
         self.members = list(numbers)  # workers that take part in the epoch, in the order of dispatch
         self.waiting_for = set(numbers)  # workers of the last epoch that are not known to be dead
         self.next_dispatch = 0
         self.sent_before = set()  # slot numbers; only for a mistake
         self.outstanding = [0 for _ in numbers]  # tasks that are sent and not committed
         self.next_event = [0 for _ in numbers]
-        self.late_frees = [[] for _ in numbers]  # cells that did not fit into the ring
-        self.frees_of_change = []  # only with a mistake
         self.actions_of_run = [self.accept_round, self.call_step, self.drop_kept, self.dispatch, self.dispatch, self.commit,
                                self.add_gradient, self.update_weights, self.update_weights, self.flush_frees, self.report,
                                self.read_message, self.begin_epoch, self.admit_worker]
@@ -78,39 +68,6 @@ class Coordinator(Updates):
             slot.attempt.gradient_slot.update(dict.fromkeys(slot.layers, slot.number))
         self.open_task(slot)
 
-    def plan_frees(self, attempt):
-        last_reader = {}
-        for slot in attempt.slots:
-            for kind, place in slot.inputs():
-                last_reader[kind, place] = slot.number
-        for i, ((kind, place), number) in enumerate(last_reader.items()):
-            for microbatch in range(self.config.microbatches):
-                block = Block(kind, place, attempt.number, microbatch)
-                if self.config.keeps_blocks and i == 0:
-                    self.keeps_at[number].append(block)
-                else:
-                    self.free_at(number, block)
-
-    def plan_buffer_frees(self, attempt):
-        """The buffers that a step started with are kept until its last slot commits, others until they are read."""
-        if attempt.previous:
-            buffers = [Block('buffer', layer, attempt.previous.number, 0) for layer in range(self.config.layers)]
-            for block in buffers:
-                self.store.freed_by.pop(block, None)
-            if attempt.is_first_of_step and not self.mistake('buffers_freed_early'):
-                self.kept_buffers = buffers
-            else:
-                for block in buffers:
-                    self.free_at(attempt.gradient_slot[block.place], block)
-        if attempt.is_last_of_step:
-            for block in self.kept_buffers:
-                self.free_at(attempt.slots[-1].number, block)
-            self.kept_buffers = []
-
-    def free_at(self, number, block):
-        self.frees_at[number].append(block)
-        self.store.freed_by[block] = number
-
     def call_step(self):
         """step() follows the last round of a step at once; it does not wait for a loss."""
         if not self.step_due:
@@ -133,13 +90,6 @@ class Coordinator(Updates):
             return ''
         self.saved.reported.append(losses)
         return f'reports step {step}'
-
-    def drop_kept(self):
-        if not self.kept or self.rng.random() < 0.9 and self.next_round < self.config.rounds:
-            return ''
-        block = self.kept.pop(0)
-        self.free(block)
-        return f'drops {block}'
 
     # Slots
 
@@ -238,32 +188,6 @@ class Coordinator(Updates):
             arena, cell = self.live[Block('buffer', layer, attempt.number, 0)]
             buffers.append(arena.content[cell])
         return buffers, [each.losses for each in self.attempts_of(attempt.step)]
-
-    def free(self, block):
-        """Tells the arena's worker. While the epoch changes, the list of live blocks says it."""
-        if block not in self.live:
-            raise Violation('unknown block freed')
-        arena, cell = self.live.pop(block)
-        del arena.owner[cell]
-        if self.state == RUNNING:
-            self.late_frees[self.store.arenas.index(arena)].append(cell)
-        elif self.mistake('frees_while_changing'):
-            self.frees_of_change.append((self.store.arenas.index(arena), cell))
-
-    def flush_frees(self):
-        for worker, late in enumerate(self.late_frees):
-            ring = self.store.frees[worker]
-            if late and len(ring.items) < self.config.free_places:
-                ring.push(FreeRecord(self.store.epoch, late.pop(0)))
-                return f'tells worker {worker} to free a cell'
-        return ''
-
-    def free_inputs_of_completed(self):
-        for ring in self.store.completions:
-            for item in ring.items:
-                for block in self.frees_at[item.slot.number] if not item.failed else ():
-                    if block in self.live:
-                        self.free(block)
 
     # Failures and epochs
 
