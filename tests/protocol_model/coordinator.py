@@ -119,8 +119,10 @@ class Coordinator(Memory):
         self.store.commands[worker].push(Command(self.store.epoch, slot, first_event))
         return f'{slot} dispatched to worker {worker}'
 
-    def set_aside(self, number):
+    def set_aside(self, attempt, number):
         """The task of this slot has ended several workers: neither it nor a later one is sent again."""
+        if self.store.attempts[attempt].cancelled:
+            return f'slot {number} of attempt {attempt} is cancelled already'
         if number < self.store.commit_point:
             return f'slot {number} is committed already'
         self.held = number if self.held is None else min(number, self.held)
@@ -207,6 +209,7 @@ class Coordinator(Memory):
             del self.live[block]
         self.kept = [block for block in self.kept if block in self.live]
         del self.slots[store.commit_point:]
+        self.held = None
         self.kept_buffers = []
         self.next_round = (step - 1) * self.config.rounds_per_step
         self.step_due = False
@@ -231,7 +234,7 @@ class Coordinator(Memory):
         if kind == 'left':
             return f'goes on without worker {worker}'
         if kind == 'set aside':
-            return self.set_aside(worker)
+            return self.set_aside(*worker)
         self.waiting_for.discard(worker)
         if self.store.acknowledged[worker] == self.store.epoch or worker in self.members:
             self.signal_for(worker)

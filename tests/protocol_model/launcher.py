@@ -24,11 +24,11 @@ class Launcher(Process):
     def begin(self, store):
         """Starts all workers for a new coordinator."""
         self.store = store
-        self.channel = []  # ('gone' or 'left', worker)
+        self.channel = []  # ('gone' or 'left', worker), ('set aside', task)
         self.pending = []  # messages that did not fit
         self.requests = []  # from the coordinator: workers whose epoch has ended, which may be replaced
         self.is_reported = [False for _ in range(self.config.workers)]
-        self.deaths = {}  # by slot
+        self.deaths = {}  # by task
         self.must_start = set()  # workers that are replaced in any case, so that what is before the task can be computed
         self.left = set()  # workers that are not replaced any more
         self.undead += [worker for worker in self.workers if worker.landing]  # only with a mistake
@@ -51,13 +51,13 @@ class Launcher(Process):
 
     def count_death(self, worker):
         """A task that has ended several workers is set aside; the coordinator hears of it before the last of them."""
-        slot = worker.died_in
-        if slot is None:
+        task = worker.died_in
+        if task is None:
             return
-        self.deaths[slot] = self.deaths.get(slot, 0) + 1
-        if self.deaths[slot] >= MAX_DEATHS:
+        self.deaths[task] = self.deaths.get(task, 0) + 1
+        if self.deaths[task] >= MAX_DEATHS:
             self.must_start.add(worker.number)
-            self.report('set aside', slot)
+            self.report('set aside', task)
 
     def report(self, kind, worker):
         if self.mistake('message_lost') and len(self.channel) >= self.config.channel_places:

@@ -160,11 +160,12 @@ class Run:
         return not any(other.stopped for other in self.launcher.workers)
 
     def waits_for_the_dead(self, worker):
-        """Its device waits for an event of a process that is gone."""
+        """Its device waits for an event of a process that is gone. If another has taken its place, that one never reaches an event of
+        this epoch."""
         if self.config.signals != EVENTS or not worker.uploads:
             return False
-        maker = worker.uploads[0].maker
-        return maker is not None and not maker.alive
+        maker, event = worker.uploads[0].maker, worker.uploads[0].event
+        return maker is not None and (not maker.alive or maker.epoch != event[0] and maker.landed < event)
 
     def note(self, who, text):
         if text:

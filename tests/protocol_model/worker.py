@@ -18,7 +18,7 @@ class Worker(Process):
         self.alive = True
         self.stopped = False  # hangs: its host does nothing any more
         self.ends_at_start = False
-        self.died_in = None  # the slot whose task has ended it
+        self.died_in = None  # the task that has ended it: (attempt, slot), since a slot's number is used again after a cancelled step
         self.landing = 0  # operations that its device still performs after its death
         self.epoch = 0  # which it has acknowledged
         self.is_serving = False  # in that epoch
@@ -223,7 +223,7 @@ class Worker(Process):
 
     def die_in(self, slot):
         self.die(self.rng)
-        self.died_in = slot.number
+        self.died_in = slot.attempt.number, slot.number
         self.counts['deaths in the poisoned task'] += 1
         return f'dies in {slot}'
 
