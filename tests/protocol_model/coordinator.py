@@ -28,11 +28,15 @@ class Coordinator(Memory):
         self.sent_before = set()  # slot numbers; only for a mistake
         self.outstanding = [0 for _ in numbers]  # tasks that are sent and not committed
         self.next_event = [0 for _ in numbers]
+        self.losses_of_next = {}  # slot number -> losses; only with a mistake
+        self.left = set()  # workers; only with a mistake
         self.actions_of_run = [self.accept_round, self.call_step, self.drop_kept, self.dispatch, self.dispatch, self.commit,
                                self.add_gradient, self.update_weights, self.update_weights, self.flush_frees, self.report,
                                self.read_message, self.begin_epoch, self.admit_worker]
         if self.config.poison is not None:
             self.actions_of_run.append(self.write_task)
+        if self.mistake('deaths_guessed'):
+            self.actions_of_run.append(self.guess_death)
 
     @property
     def actions(self):
@@ -97,7 +101,8 @@ class Coordinator(Memory):
         """The coordinator decides the worker: it cycles over the members of the epoch."""
         if self.state != RUNNING or self.next_dispatch >= len(self.slots):
             return ''
-        worker = self.members[self.next_dispatch % len(self.members)]
+        members = range(self.config.workers) if self.mistake('dealt_to_all') else self.members
+        worker = members[self.next_dispatch % len(members)]
         if self.outstanding[worker] > self.config.tasks_ahead:
             return ''
         slot = self.slots[self.next_dispatch]
@@ -159,6 +164,8 @@ class Coordinator(Memory):
         if self.state != RUNNING or store.commit_point >= self.next_dispatch:
             return ''
         slot = self.slots[store.commit_point]
+        if self.mistake('losses_read_early') and slot.phase == FUSED:
+            self.read_losses(slot)
         ring = store.completions[slot.worker]
         if ring.first() is None:
             return ''
@@ -167,7 +174,8 @@ class Coordinator(Memory):
             raise Violation('stale completion')
         if completion.failed:
             return self.cancel_step(slot.attempt)
-        if slot.phase == FUSED and slot.attempt.losses != self.reference.losses[slot.attempt.round]:
+        losses = self.losses_of_next.get(slot.number, slot.attempt.losses)
+        if slot.phase == FUSED and losses != self.reference.losses[slot.attempt.round]:
             raise Violation('loss differs')
         for block in slot.blocks(self.config.microbatches):
             self.live[block] = slot.attempt.places[block]
@@ -182,6 +190,12 @@ class Coordinator(Memory):
         self.close_task(slot)
         self.most_live = max(self.most_live, len(self.live))
         return f'{slot} committed'
+
+    def read_losses(self, slot):
+        """Only with a mistake: reads the table when the last event of the slot is reached."""
+        source = slot.attempt.sources['buffer', slot.first_layer]
+        if self.store.events[slot.worker].value >= (source.epoch, source.first_event + 1):
+            self.losses_of_next.setdefault(slot.number, slot.attempt.losses)
 
     def results_after(self, attempt):
         """The results of the step that ends with this attempt. Its buffers stay alive until the next step has ended."""
@@ -222,6 +236,10 @@ class Coordinator(Memory):
         self.state = CHANGING
         if self.mistake('rings_reset_early'):
             self.reset_rings(range(self.config.workers))
+        if self.mistake('sources_changed_early'):
+            for slot in self.slots[self.store.commit_point:self.next_dispatch]:
+                for row in slot.outputs() + slot.buffers():
+                    slot.attempt.sources[row] = slot.attempt.sources[row]._replace(epoch=self.store.epoch)
         if self.mistake('signal_for_the_living'):
             for worker in self.members:
                 self.store.events[worker].publish((self.store.epoch, 0))
@@ -232,17 +250,32 @@ class Coordinator(Memory):
             return ''
         kind, worker = self.launcher.channel.pop(0)
         if kind == 'left':
+            self.left.add(worker)
+            if self.mistake('memory_of_the_left'):
+                self.store.arenas[worker].content.clear()
             return f'goes on without worker {worker}'
         if kind == 'set aside':
             return self.set_aside(*worker)
-        self.waiting_for.discard(worker)
+        self.lose(worker)
+        self.launcher.requests.append(worker)
+        return f'worker {worker} is gone, epoch {self.store.epoch} wanted'
+
+    def lose(self, worker):
+        if not self.mistake('left_awaited'):
+            self.waiting_for.discard(worker)
         if self.store.acknowledged[worker] == self.store.epoch or worker in self.members:
             self.signal_for(worker)
             self.raise_epoch()
         if worker in self.members:
             self.members.remove(worker)
-        self.launcher.requests.append(worker)
-        return f'worker {worker} is gone, epoch {self.store.epoch} wanted'
+
+    def guess_death(self):
+        """Only with a mistake: a stopped launcher reports no deaths, so the coordinator guesses."""
+        worker = self.awaited_worker()
+        if worker is None or not self.launcher.stopped_until:
+            return ''
+        self.lose(worker)
+        return f'takes worker {worker} for dead, epoch {self.store.epoch} wanted'
 
     def signal_for(self, worker):
         """Ends the waits of survivors' devices for a dead worker. What they then read is dropped with its epoch."""
@@ -257,7 +290,7 @@ class Coordinator(Memory):
         late = {worker for worker in self.waiting_for if store.acknowledged[worker] != store.epoch}
         if late and not self.mistake('begin_without_acknowledgement'):
             return ''
-        members = [w for w in range(self.config.workers) if store.acknowledged[w] == store.epoch or w in late]
+        members = [w for w in range(self.config.workers) if self.may_take_part(w) or w in late]
         if not members:
             return ''
         self.members = members
@@ -284,6 +317,11 @@ class Coordinator(Memory):
             store.begun[worker] = store.epoch
         return f'epoch {store.epoch} begins at slot {store.commit_point} with workers {members}'
 
+    def may_take_part(self, worker):
+        if worker in self.left and self.mistake('gone_for_good'):
+            return False
+        return self.store.acknowledged[worker] == self.store.epoch
+
     def reset_rings(self, workers):
         """The workers are not attached: they look at the rings again once their epoch has begun."""
         for worker in workers:
@@ -295,7 +333,7 @@ class Coordinator(Memory):
         if self.state != RUNNING:
             return ''
         for worker in range(self.config.workers):
-            if worker not in self.members and self.store.acknowledged[worker] == self.store.epoch:
+            if worker not in self.members and self.may_take_part(worker):
                 self.counts['workers joined'] += 1
                 self.waiting_for.add(worker)
                 self.raise_epoch()
@@ -305,7 +343,7 @@ class Coordinator(Memory):
     def awaited_worker(self):
         """What the commit thread waits for, as it says on the fault board: a worker that did not stop for the new epoch, or the
         one with the next slot to commit, which waits only for slots that are committed."""
-        if self.state == CHANGING:
+        if self.state == CHANGING and not self.mistake('change_not_awaited'):
             late = [worker for worker in sorted(self.waiting_for) if self.store.acknowledged[worker] != self.store.epoch]
             return late[0] if late else None
         number = self.store.commit_point + self.mistake('hang_blames_the_next')
