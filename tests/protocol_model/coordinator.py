@@ -1,13 +1,12 @@
 """The user's program and the coordinator, which are one process."""
-from store import Attempt, Block, Command, FreeRecord, Slot, Source, Violation
+from memory import CHANGING, RUNNING, Memory
+from store import Attempt, Block, Command, Slot, Source, Violation
 from training import FORWARD, FUSED, Reference
-from updates import Updates
 
 ROUNDS_IN_FLIGHT = 2  # accepted rounds whose last slot is not committed yet
-RUNNING, CHANGING = 'running', 'changing'
 
 
-class Coordinator(Updates):
+class Coordinator(Memory):
     """Accepts rounds, dispatches slots, moves the commit point, changes the epoch."""
 
     def __init__(self, store, rng, counts, launcher):
@@ -18,31 +17,26 @@ class Coordinator(Updates):
         self.next_round = store.first_step * self.config.rounds_per_step
         self.step_due = False  # the user's next call is step()
         self.slots = []
-        self.live = {}  # blocks of committed slots -> (arena, cell)
-        self.frees_at = {}  # slot number -> blocks that its commit frees
-        self.kept = []  # by the caller: blocks that their last reader has left, until the caller drops them
-        self.keeps_at = {}  # slot number -> blocks that the caller keeps when it is committed
-        self.kept_buffers = []  # with which the present step started
-        self.most_live = 0
         self.must_load_weights = False
         self.held = None  # the number of the slot that is set aside, once one is
         self.is_task_written = False  # that of the slot; the run then ends
         # The epoch
         numbers = range(self.config.workers)
-        self.state = CHANGING  # to the first epoch
         self.members = list(numbers)  # workers that take part in the epoch, in the order of dispatch
         self.waiting_for = set(numbers)  # workers of the last epoch that are not known to be dead
         self.next_dispatch = 0
         self.sent_before = set()  # slot numbers; only for a mistake
         self.outstanding = [0 for _ in numbers]  # tasks that are sent and not committed
         self.next_event = [0 for _ in numbers]
-        self.late_frees = [[] for _ in numbers]  # cells that did not fit into the ring
-        self.frees_of_change = []  # only with a mistake
+        self.losses_of_next = {}  # slot number -> losses; only with a mistake
+        self.left = set()  # workers; only with a mistake
         self.actions_of_run = [self.accept_round, self.call_step, self.drop_kept, self.dispatch, self.dispatch, self.commit,
                                self.add_gradient, self.update_weights, self.update_weights, self.flush_frees, self.report,
                                self.read_message, self.begin_epoch, self.admit_worker]
         if self.config.poison is not None:
             self.actions_of_run.append(self.write_task)
+        if self.mistake('deaths_guessed'):
+            self.actions_of_run.append(self.guess_death)
 
     @property
     def actions(self):
@@ -78,39 +72,6 @@ class Coordinator(Updates):
             slot.attempt.gradient_slot.update(dict.fromkeys(slot.layers, slot.number))
         self.open_task(slot)
 
-    def plan_frees(self, attempt):
-        last_reader = {}
-        for slot in attempt.slots:
-            for kind, place in slot.inputs():
-                last_reader[kind, place] = slot.number
-        for i, ((kind, place), number) in enumerate(last_reader.items()):
-            for microbatch in range(self.config.microbatches):
-                block = Block(kind, place, attempt.number, microbatch)
-                if self.config.keeps_blocks and i == 0:
-                    self.keeps_at[number].append(block)
-                else:
-                    self.free_at(number, block)
-
-    def plan_buffer_frees(self, attempt):
-        """The buffers that a step started with are kept until its last slot commits, others until they are read."""
-        if attempt.previous:
-            buffers = [Block('buffer', layer, attempt.previous.number, 0) for layer in range(self.config.layers)]
-            for block in buffers:
-                self.store.freed_by.pop(block, None)
-            if attempt.is_first_of_step and not self.mistake('buffers_freed_early'):
-                self.kept_buffers = buffers
-            else:
-                for block in buffers:
-                    self.free_at(attempt.gradient_slot[block.place], block)
-        if attempt.is_last_of_step:
-            for block in self.kept_buffers:
-                self.free_at(attempt.slots[-1].number, block)
-            self.kept_buffers = []
-
-    def free_at(self, number, block):
-        self.frees_at[number].append(block)
-        self.store.freed_by[block] = number
-
     def call_step(self):
         """step() follows the last round of a step at once; it does not wait for a loss."""
         if not self.step_due:
@@ -134,20 +95,14 @@ class Coordinator(Updates):
         self.saved.reported.append(losses)
         return f'reports step {step}'
 
-    def drop_kept(self):
-        if not self.kept or self.rng.random() < 0.9 and self.next_round < self.config.rounds:
-            return ''
-        block = self.kept.pop(0)
-        self.free(block)
-        return f'drops {block}'
-
     # Slots
 
     def dispatch(self):
         """The coordinator decides the worker: it cycles over the members of the epoch."""
         if self.state != RUNNING or self.next_dispatch >= len(self.slots):
             return ''
-        worker = self.members[self.next_dispatch % len(self.members)]
+        members = range(self.config.workers) if self.mistake('dealt_to_all') else self.members
+        worker = members[self.next_dispatch % len(members)]
         if self.outstanding[worker] > self.config.tasks_ahead:
             return ''
         slot = self.slots[self.next_dispatch]
@@ -169,8 +124,10 @@ class Coordinator(Updates):
         self.store.commands[worker].push(Command(self.store.epoch, slot, first_event))
         return f'{slot} dispatched to worker {worker}'
 
-    def set_aside(self, number):
+    def set_aside(self, attempt, number):
         """The task of this slot has ended several workers: neither it nor a later one is sent again."""
+        if self.store.attempts[attempt].cancelled:
+            return f'slot {number} of attempt {attempt} is cancelled already'
         if number < self.store.commit_point:
             return f'slot {number} is committed already'
         self.held = number if self.held is None else min(number, self.held)
@@ -207,6 +164,8 @@ class Coordinator(Updates):
         if self.state != RUNNING or store.commit_point >= self.next_dispatch:
             return ''
         slot = self.slots[store.commit_point]
+        if self.mistake('losses_read_early') and slot.phase == FUSED:
+            self.read_losses(slot)
         ring = store.completions[slot.worker]
         if ring.first() is None:
             return ''
@@ -215,7 +174,8 @@ class Coordinator(Updates):
             raise Violation('stale completion')
         if completion.failed:
             return self.cancel_step(slot.attempt)
-        if slot.phase == FUSED and slot.attempt.losses != self.reference.losses[slot.attempt.round]:
+        losses = self.losses_of_next.get(slot.number, slot.attempt.losses)
+        if slot.phase == FUSED and losses != self.reference.losses[slot.attempt.round]:
             raise Violation('loss differs')
         for block in slot.blocks(self.config.microbatches):
             self.live[block] = slot.attempt.places[block]
@@ -231,6 +191,12 @@ class Coordinator(Updates):
         self.most_live = max(self.most_live, len(self.live))
         return f'{slot} committed'
 
+    def read_losses(self, slot):
+        """Only with a mistake: reads the table when the last event of the slot is reached."""
+        source = slot.attempt.sources['buffer', slot.first_layer]
+        if self.store.events[slot.worker].value >= (source.epoch, source.first_event + 1):
+            self.losses_of_next.setdefault(slot.number, slot.attempt.losses)
+
     def results_after(self, attempt):
         """The results of the step that ends with this attempt. Its buffers stay alive until the next step has ended."""
         buffers = []
@@ -238,32 +204,6 @@ class Coordinator(Updates):
             arena, cell = self.live[Block('buffer', layer, attempt.number, 0)]
             buffers.append(arena.content[cell])
         return buffers, [each.losses for each in self.attempts_of(attempt.step)]
-
-    def free(self, block):
-        """Tells the arena's worker. While the epoch changes, the list of live blocks says it."""
-        if block not in self.live:
-            raise Violation('unknown block freed')
-        arena, cell = self.live.pop(block)
-        del arena.owner[cell]
-        if self.state == RUNNING:
-            self.late_frees[self.store.arenas.index(arena)].append(cell)
-        elif self.mistake('frees_while_changing'):
-            self.frees_of_change.append((self.store.arenas.index(arena), cell))
-
-    def flush_frees(self):
-        for worker, late in enumerate(self.late_frees):
-            ring = self.store.frees[worker]
-            if late and len(ring.items) < self.config.free_places:
-                ring.push(FreeRecord(self.store.epoch, late.pop(0)))
-                return f'tells worker {worker} to free a cell'
-        return ''
-
-    def free_inputs_of_completed(self):
-        for ring in self.store.completions:
-            for item in ring.items:
-                for block in self.frees_at[item.slot.number] if not item.failed else ():
-                    if block in self.live:
-                        self.free(block)
 
     # Failures and epochs
 
@@ -283,6 +223,7 @@ class Coordinator(Updates):
             del self.live[block]
         self.kept = [block for block in self.kept if block in self.live]
         del self.slots[store.commit_point:]
+        self.held = None
         self.kept_buffers = []
         self.next_round = (step - 1) * self.config.rounds_per_step
         self.step_due = False
@@ -295,6 +236,10 @@ class Coordinator(Updates):
         self.state = CHANGING
         if self.mistake('rings_reset_early'):
             self.reset_rings(range(self.config.workers))
+        if self.mistake('sources_changed_early'):
+            for slot in self.slots[self.store.commit_point:self.next_dispatch]:
+                for row in slot.outputs() + slot.buffers():
+                    slot.attempt.sources[row] = slot.attempt.sources[row]._replace(epoch=self.store.epoch)
         if self.mistake('signal_for_the_living'):
             for worker in self.members:
                 self.store.events[worker].publish((self.store.epoch, 0))
@@ -305,17 +250,32 @@ class Coordinator(Updates):
             return ''
         kind, worker = self.launcher.channel.pop(0)
         if kind == 'left':
+            self.left.add(worker)
+            if self.mistake('memory_of_the_left'):
+                self.store.arenas[worker].content.clear()
             return f'goes on without worker {worker}'
         if kind == 'set aside':
-            return self.set_aside(worker)
-        self.waiting_for.discard(worker)
+            return self.set_aside(*worker)
+        self.lose(worker)
+        self.launcher.requests.append(worker)
+        return f'worker {worker} is gone, epoch {self.store.epoch} wanted'
+
+    def lose(self, worker):
+        if not self.mistake('left_awaited'):
+            self.waiting_for.discard(worker)
         if self.store.acknowledged[worker] == self.store.epoch or worker in self.members:
             self.signal_for(worker)
             self.raise_epoch()
         if worker in self.members:
             self.members.remove(worker)
-        self.launcher.requests.append(worker)
-        return f'worker {worker} is gone, epoch {self.store.epoch} wanted'
+
+    def guess_death(self):
+        """Only with a mistake: a stopped launcher reports no deaths, so the coordinator guesses."""
+        worker = self.awaited_worker()
+        if worker is None or not self.launcher.stopped_until:
+            return ''
+        self.lose(worker)
+        return f'takes worker {worker} for dead, epoch {self.store.epoch} wanted'
 
     def signal_for(self, worker):
         """Ends the waits of survivors' devices for a dead worker. What they then read is dropped with its epoch."""
@@ -330,7 +290,7 @@ class Coordinator(Updates):
         late = {worker for worker in self.waiting_for if store.acknowledged[worker] != store.epoch}
         if late and not self.mistake('begin_without_acknowledgement'):
             return ''
-        members = [w for w in range(self.config.workers) if store.acknowledged[w] == store.epoch or w in late]
+        members = [w for w in range(self.config.workers) if self.may_take_part(w) or w in late]
         if not members:
             return ''
         self.members = members
@@ -357,6 +317,11 @@ class Coordinator(Updates):
             store.begun[worker] = store.epoch
         return f'epoch {store.epoch} begins at slot {store.commit_point} with workers {members}'
 
+    def may_take_part(self, worker):
+        if worker in self.left and self.mistake('gone_for_good'):
+            return False
+        return self.store.acknowledged[worker] == self.store.epoch
+
     def reset_rings(self, workers):
         """The workers are not attached: they look at the rings again once their epoch has begun."""
         for worker in workers:
@@ -368,7 +333,7 @@ class Coordinator(Updates):
         if self.state != RUNNING:
             return ''
         for worker in range(self.config.workers):
-            if worker not in self.members and self.store.acknowledged[worker] == self.store.epoch:
+            if worker not in self.members and self.may_take_part(worker):
                 self.counts['workers joined'] += 1
                 self.waiting_for.add(worker)
                 self.raise_epoch()
@@ -378,7 +343,7 @@ class Coordinator(Updates):
     def awaited_worker(self):
         """What the commit thread waits for, as it says on the fault board: a worker that did not stop for the new epoch, or the
         one with the next slot to commit, which waits only for slots that are committed."""
-        if self.state == CHANGING:
+        if self.state == CHANGING and not self.mistake('change_not_awaited'):
             late = [worker for worker in sorted(self.waiting_for) if self.store.acknowledged[worker] != self.store.epoch]
             return late[0] if late else None
         number = self.store.commit_point + self.mistake('hang_blames_the_next')

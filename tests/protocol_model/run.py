@@ -4,6 +4,7 @@ from collections import Counter
 
 from coordinator import CHANGING, ROUNDS_IN_FLIGHT, Coordinator
 from launcher import Launcher
+from mistakes import FILES, LAUNCHER, MISTAKES, TASK
 from store import Block, Saved, Store, Violation
 from training import EVENTS, Config
 
@@ -11,7 +12,8 @@ TICKS = 2000000  # a run that takes longer does not end
 OK, LOAD_WEIGHTS, NO_WORKERS = 'ok', 'ended: weights must be loaded', 'ended: no worker is left'
 SET_ASIDE = 'ended: a task was set aside'
 GOOD_ENDS = (OK, LOAD_WEIGHTS, NO_WORKERS, SET_ASIDE)
-POISONED_EVERY = 8  # one run in so many has a task that ends every worker
+# Faults of few runs: of eight runs without a mistake, the one with this number has them; so have runs with a mistake that needs them.
+SPECIAL_FAULTS = {TASK: (7, Config.poison_a_task), LAUNCHER: (3, Config.stop_the_launcher), FILES: (5, Config.change_files)}
 
 
 class Run:
@@ -35,6 +37,7 @@ class Run:
         faults = sorted([(self.rng.randrange(expected_ticks), 'kill') for _ in range(c.kills)]
                         + [(self.rng.randrange(expected_ticks), 'stop') for _ in range(c.hangs)]
                         + [(self.rng.randrange(expected_ticks), 'kill coordinator') for _ in range(c.coordinator_kills)])
+        launcher_stops = sorted((int(when * expected_ticks), int(ticks * expected_ticks)) for when, ticks in c.launcher_stops)
         idle = 0
         while not self.is_finished():
             if self.coordinator.must_load_weights:
@@ -47,7 +50,11 @@ class Run:
             self.tick += 1
             if self.tick > TICKS:
                 raise Violation('livelock')
-            if not self.coordinator.alive and self.restart():
+            if launcher_stops and self.tick >= launcher_stops[0][0]:
+                self.stop_launcher(launcher_stops.pop(0)[1])
+            if self.launcher.stopped_until and self.tick >= self.launcher.stopped_until:
+                self.launcher.go_on()
+            if not self.coordinator.alive and not self.launcher.stopped_until and self.restart():
                 turns = self.draw_turns()
             if faults and (self.tick >= faults[0][0] or self.is_early_fault(faults[0][1])):
                 self.inject(faults.pop(0)[1])
@@ -59,7 +66,14 @@ class Run:
         self.check_end()
         return OK
 
+    def stop_launcher(self, ticks):
+        self.launcher.stopped_until = self.tick + ticks
+        self.counts['stop launcher'] += 1
+        self.note('launcher', 'stopped')
+
     def is_early_fault(self, kind):
+        if self.launcher.stopped_until and self.rng.random() < 0.002:
+            return True
         if kind == 'kill coordinator':
             is_updating = self.coordinator.current is not None or not self.coordinator.is_recovered and self.saved.begun
             return is_updating and self.rng.random() < 0.05
@@ -78,8 +92,9 @@ class Run:
         worker = self.rng.choice(alive)
         self.counts[kind] += 1
         self.counts[f'{kind} while the epoch changes'] += self.coordinator.state == CHANGING
+        self.counts[f'{kind} while the launcher is stopped'] += self.launcher.stopped_until > 0
         if kind == 'kill':
-            worker.die(self.rng)
+            worker.die(self.rng, kind)
         else:
             worker.stopped = True
         self.note(f'worker {worker.number}', kind)
@@ -88,7 +103,7 @@ class Run:
         """Without a coordinator the launcher ends all workers. Once nothing of them can write any more, it starts another
         coordinator."""
         for worker in self.launcher.workers:
-            worker.die(self.rng)
+            worker.die(self.rng, 'restart')
         if any(worker.landing for worker in self.launcher.workers):
             return False
         self.store = Store(self.config, self.saved)
@@ -118,6 +133,8 @@ class Run:
             return ''
         if who == 'coordinator':
             return self.note(who, self.rng.choice(self.coordinator.actions)())
+        if who == 'launcher' and self.launcher.stopped_until:
+            return ''
         if who == 'launcher':
             return self.note(who, self.rng.choice(self.launcher.actions)())
         worker = self.launcher.workers[who]
@@ -127,11 +144,12 @@ class Run:
         """After a long idle time: does the first action that is possible, or ends a process that hangs."""
         if not self.coordinator.alive:
             return
-        updates = [] if not self.coordinator.is_recovered else [(lambda p=p: self.coordinator.update_weights(p)) for p in self.config.trained]
+        trained = self.config.trained if self.coordinator.is_recovered else []
+        updates = [(lambda p=p: self.coordinator.update_weights(p)) for p in trained]
         for action in self.coordinator.actions + updates:
             if self.note('coordinator', action()):
                 return
-        for action in self.launcher.actions:
+        for action in [] if self.launcher.stopped_until else self.launcher.actions:
             if self.note('launcher', action()):
                 return
         for worker in self.launcher.workers:
@@ -140,31 +158,32 @@ class Run:
             for action in worker.actions:
                 if self.note(f'worker {worker.number}', worker.act(action)):
                     return
-        if self.launcher.may_add() or self.coordinator.kept:
+        if self.launcher.may_add() or self.coordinator.kept or self.launcher.stopped_until:
             return
         self.kill_hanging()
 
     def kill_hanging(self):
         number = self.launcher.find_hanging(self.coordinator)
-        if number is None:
+        if number is None or not self.launcher.workers[number].alive:
             raise Violation('deadlock')
         worker = self.launcher.workers[number]
         if not (worker.stopped or self.waits_for_the_dead(worker)):
-            raise Violation('deadlock' if worker.alive and self.is_stuck(worker) else 'innocent killed')
+            raise Violation('deadlock' if self.is_stuck(worker) else 'innocent killed')
         self.counts['hanging processes killed'] += 1
-        worker.die(self.rng)
+        worker.die(self.rng, 'hang')
         self.note('launcher', f'kills worker {number}, which hangs')
 
     def is_stuck(self, worker):
         """Nothing hangs by itself: a rule makes this worker wait for ever."""
-        return not any(other.stopped for other in self.launcher.workers)
+        return not any(other.stopped or self.waits_for_the_dead(other) for other in self.launcher.workers)
 
     def waits_for_the_dead(self, worker):
-        """Its device waits for an event of a process that is gone."""
+        """Its device waits for an event of a process that is gone. If another has taken its place, that one never reaches an event of
+        this epoch."""
         if self.config.signals != EVENTS or not worker.uploads:
             return False
-        maker = worker.uploads[0].maker
-        return maker is not None and not maker.alive
+        maker, event = worker.uploads[0].maker, worker.uploads[0].event
+        return maker is not None and (not maker.alive or maker.epoch != event[0] and maker.landed < event)
 
     def note(self, who, text):
         if text:
@@ -226,9 +245,9 @@ def play(seed, index, mistake=None, trace=False):
     """Plays one run; returns its configuration, its outcome and its counts."""
     rng = random.Random(seed * 1000003 + index)
     config = Config(rng, mistake)
-    is_of_task = mistake is not None and mistake.startswith('set_aside')
-    if is_of_task or mistake is None and index % POISONED_EVERY == POISONED_EVERY - 1:
-        config.poison_a_task(random.Random(f'{seed} {index}'))  # which draws nothing from `rng`
+    for fault, (number, draw) in SPECIAL_FAULTS.items():
+        if index % 8 == number if mistake is None else MISTAKES[mistake].needs == fault:
+            draw(config, random.Random(f'{seed} {index}'))  # which draws nothing from `rng`
     run = Run(config, rng, trace)
     try:
         outcome = run.play()

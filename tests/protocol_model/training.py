@@ -6,7 +6,8 @@ FORWARD, FUSED, BACKWARD = 'forward', 'fused', 'backward'
 HOST, WORDS, EVENTS = 'host', 'words', 'events'  # who waits for another worker's outputs: see Config.signals
 
 TAGS = {'output': 1, 'buffer': 2, 'input gradient': 3, 'accumulated': 4, 'loss': 5, 'sum': 6, 'master': 7, 'working': 8,
-        'gradient': 9, 'norm': 10, 'layer weights': 11, 'first master': 50, 'first buffer': 60, 'input': 70, 'torn': 80}
+        'gradient': 9, 'norm': 10, 'layer weights': 11, 'first master': 50, 'first buffer': 60, 'input': 70, 'torn': 80,
+        'other files': 90}
 
 
 def value(kind, *parts):
@@ -72,6 +73,8 @@ class Config:
         self.poison = None  # (round, stage, microbatch) that ends every worker which computes it
         self.restarts = rng.random() < 0.5  # the coordinator is started again after its death
         self.coordinator_kills = rng.choice((0, 1, 1, 2, 3)) if self.restarts else 0
+        self.launcher_stops = []  # (when, how long), in parts of the expected time
+        self.starts_with_other_files = 0  # replacements that find other files of the model
 
     def draw_plans(self, rng):
         def stages(end):
@@ -96,6 +99,16 @@ class Config:
         self.failing_starts = min(self.failing_starts, 1)  # with none, few runs would come that far
         self.max_restarts = max(self.max_restarts, 1)
 
+    def stop_the_launcher(self, rng):
+        self.launcher_stops = [(rng.random(), rng.choice((0.05, 0.2, 1))) for _ in range(rng.randint(1, 3))]
+        self.kills = max(self.kills, 1)
+
+    def change_files(self, rng):
+        self.starts_with_other_files = rng.choice((1, 2, 10**6))
+        self.kills = max(self.kills, 1)
+        self.max_restarts = max(self.max_restarts, 1)
+        self.failing_starts = min(self.failing_starts, 1)
+
     def stages(self, round_number):
         plan = self.plans[round_number]
         return ([(FORWARD, first, end) for first, end in plan.forward_stages]
@@ -109,7 +122,7 @@ class Config:
     def __str__(self):
         names = ('workers layers microbatches steps rounds_per_step asynchronous clipping tied frozen signals kills hangs '
                  'max_restarts failing_starts returns channel_places tasks_ahead free_places keeps_blocks first_arena_blocks '
-                 'bias failure poison restarts coordinator_kills')
+                 'bias failure poison restarts coordinator_kills launcher_stops starts_with_other_files')
         return ' '.join(f'{name}={getattr(self, name)}' for name in names.split())
 
 

@@ -1,44 +1,10 @@
 """A worker process with its device. It has no state that outlives it."""
-from collections import namedtuple
-
 from process import Process
 from store import Block, Completion, Violation
+from task import End, Event, GradientWrite, Read, Task, Write
 from training import EVENTS, FORWARD, FUSED, HALVES, HOST, backward, forward, value
 
 STAGE_BUFFERS = 2  # on the device: for the task that computes and the one behind it
-
-
-class Task:
-    """A slot on a worker, from its command to its completion."""
-
-    def __init__(self, command):
-        self.slot = command.slot
-        self.epoch = command.epoch
-        self.first_event = command.first_event
-        self.weights = []  # halves uploaded so far, in the order of slot.parameters
-        self.fetched = 0  # microbatches whose inputs are read, or enqueued to be read
-        self.reads_left = []  # of each fetched microbatch
-        self.inputs = []  # (kind -> value) of each fetched microbatch
-        self.buffers = {}  # layer -> private copy, from the buffers that the round started with
-        self.accumulated = dict.fromkeys(self.slot.layers, 0)
-        self.losses = []
-        self.computed = 0  # microbatches
-        self.outputs_left = 0  # that have not landed
-        self.gradients_left = 0
-
-    def layer_weights(self, config):
-        pairs = iter(zip(self.weights[0::2], self.weights[1::2]))
-        return {layer: value('layer weights', *(next(pairs) for _ in config.parameters_of[layer]))
-                for layer in self.slot.layers}
-
-
-# Operations of the device's streams.
-# Reads a block into `to[key]`, after an event of the process `maker`, if it is not None.
-Read = namedtuple('Read', 'task microbatch block location to key maker event')
-Write = namedtuple('Write', 'task block cell value')
-Event = namedtuple('Event', 'epoch number')
-GradientWrite = namedtuple('GradientWrite', 'task block half value')
-End = namedtuple('End', 'task failed')  # writes the losses into the table, then the completion
 
 
 class Worker(Process):
@@ -52,11 +18,16 @@ class Worker(Process):
         self.alive = True
         self.stopped = False  # hangs: its host does nothing any more
         self.ends_at_start = False
-        self.died_in = None  # the slot whose task has ended it
+        self.has_other_files = False  # of the model than the run
+        self.has_reported_error = False
+        self.fault = None  # that has ended it
+        self.died_in = None  # the task that has ended it: (attempt, slot), since a slot's number is used again after a cancelled step
         self.landing = 0  # operations that its device still performs after its death
         self.epoch = 0  # which it has acknowledged
         self.is_serving = False  # in that epoch
         self.has_served = False
+        self.is_device_stopped = True
+        self.halted = False  # by a failing user function
         self.allocated = set()  # cells
         self.landed = (0, 0)  # the last event that its device has reached
         self.uploads = []  # streams
@@ -71,16 +42,17 @@ class Worker(Process):
 
     def act(self, action):
         """Performs an action if the process is able to."""
-        is_able = self.alive and (action in self.device_actions or not self.stopped)
-        return action() if is_able else ''
+        is_stopped = self.is_device_stopped if action in self.device_actions else self.stopped
+        return '' if is_stopped or not self.alive else action()
 
     # Life and epochs
 
-    def die(self, rng):
+    def die(self, rng, fault=None):
         """Some of the device's operations are still performed until the process is gone."""
         if not self.alive:
             return
         self.alive = False
+        self.fault = fault
         self.landing = rng.randint(0, len(self.uploads) + len(self.downloads) + len(self.gradients))
 
     def land_after_death(self, rng):
@@ -93,22 +65,29 @@ class Worker(Process):
         self.queue = []  # tasks; the first one computes
         self.staged = []  # those that have a stage buffer
         self.waiting_gradients = []  # writes that wait for their block
-        self.halted = False
+        self.halted = self.halted and self.mistake('stays_failed')
         self.is_serving = False
 
     def follow_epoch(self):
         """Stops for a new epoch, drains the device, acknowledges; serves when the epoch begins with this worker."""
         store = self.store
         if self.ends_at_start:
-            self.die(self.rng)
+            self.die(self.rng, 'start')
             return 'ends while it starts'
+        if self.has_other_files and not self.mistake('other_files_served'):
+            self.die(self.rng, 'files')
+            self.has_reported_error = True
+            return 'finds other files than those of the run'
         if self.epoch != store.epoch:
             if self.is_serving:
+                if self.mistake('change_is_end'):
+                    self.die(self.rng)
                 self.drop_tasks()
                 return 'drops its tasks'
             if (self.uploads or self.downloads or self.gradients) and not self.mistake('no_drain'):
                 return ''
             self.epoch = store.epoch
+            self.is_device_stopped = True
             store.acknowledged[self.number] = self.epoch
             return f'acknowledges epoch {self.epoch}'
         if self.is_serving or store.begun[self.number] != self.epoch:
@@ -116,6 +95,7 @@ class Worker(Process):
         if self.has_served and self.mistake('stays_stopped'):
             return ''
         self.build_allocator()
+        self.is_device_stopped = self.has_served and self.mistake('device_stays_stopped')
         self.is_serving = self.has_served = True
         return f'serves in epoch {self.epoch}'
 
@@ -200,11 +180,14 @@ class Worker(Process):
         source = attempt.sources[row]
         block = Block(kind, place, attempt.number, microbatch)
         maker = event = None
-        if source.epoch == self.epoch or self.mistake('sources_without_epoch'):
+        waits = source.epoch == self.epoch or self.mistake('sources_without_epoch')
+        if waits and not (self.mistake('place_is_enough') and block in attempt.places):
             event = self.epoch_of_events(), source.first_event + microbatch + 1
             words = self.store.events if self.config.signals == HOST else self.store.issued
             word = words[source.worker].value
             if word < event:
+                if self.mistake('waits_time_out') and not self.peers[source.worker].alive:
+                    self.die(self.rng)
                 return None
             if word[0] != self.epoch_of_events() and not self.mistake('wake_without_epoch'):
                 return None
@@ -256,8 +239,8 @@ class Worker(Process):
         return f'computes microbatch {microbatch} of {slot}'
 
     def die_in(self, slot):
-        self.die(self.rng)
-        self.died_in = slot.number
+        self.die(self.rng, 'task')
+        self.died_in = slot.attempt.number, slot.number
         self.counts['deaths in the poisoned task'] += 1
         return f'dies in {slot}'
 
@@ -285,6 +268,8 @@ class Worker(Process):
         slot = task.slot
         round_number = slot.attempt.round
         weights = task.layer_weights(self.config)
+        if self.has_other_files:  # only with a mistake
+            weights = {layer: value('other files', weight) for layer, weight in weights.items()}
         x, gradient = task.inputs[microbatch]['activation'], task.inputs[microbatch].get('input_gradient')
         before = dict(task.buffers)
         inputs = {}
