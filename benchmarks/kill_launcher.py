@@ -71,7 +71,7 @@ def main() -> int:
     for index in numbers:
         rng = random.Random(1000 * arguments.seed + index)
         workers = index % 4 + 1
-        changes = {"max_steps": 40 * arguments.kills, "save_every": 3, "save_total_limit": 2, "resume": "auto"}
+        changes = {"max_steps": 20 * arguments.kills, "save_every": 3, "save_total_limit": 2, "resume": "auto"}
         changes |= combination(index, arguments.seed)
         file = "adapter_model.safetensors" if "lora_rank" in changes else "model.safetensors"
         shared = set(os.listdir("/dev/shm"))
