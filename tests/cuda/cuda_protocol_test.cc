@@ -85,7 +85,7 @@ void serve_on_gpu(FakeDriver& fake, Store& store, int worker, const ToyConfig& c
   options.registration.policy.least_bytes = kPage;
   options.registration.policy.lock_ns = 60 * kNsPerSecond;  // the machine may be busy with other tests
   CudaDevice device(driver, options, [](const std::string& text) { ADD_FAILURE() << text; });
-  MortalExecutor executor(config, store.catalogue(), device, last_operation(settings, worker),
+  MortalExecutor executor(config, store.catalogue(), device, planned_death(settings, worker).operation,
                           [&] { lose(run.loss, fake); });
   Worker served(store, worker, device, executor, entry(settings.board, 1 + worker), settings.trace);
   // The other workers register while they copy, and may finish the run before the registration of
