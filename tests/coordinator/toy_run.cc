@@ -1,6 +1,7 @@
 #include "tests/coordinator/toy_run.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <thread>
@@ -33,6 +34,7 @@ class BoardReader {
         EXPECT_LE(progress.committed, 1000);
         for (int thread = 0; thread < 4; ++thread) num_waits_ += entry.waits(thread).observe().has_value() ? 1 : 0;
       }
+      usleep(50);  // on a busy machine, a thread that only spins delays the ends of killed processes by seconds
     }
   }
 
@@ -41,8 +43,40 @@ class BoardReader {
   std::thread thread_;
 };
 
-// Writes both working copies if there are two: an asynchronous run begins with the version before,
-// too.
+void add_microbatch(RoundInputs& inputs, std::vector<std::vector<float>>& storage, const ToyConfig& config, int round,
+                    int m) {
+  const auto view = [&storage](std::vector<float> values) {
+    storage.push_back(std::move(values));
+    TensorView tensor;
+    tensor.desc = {.dtype = DType::kFloat32, .rank = 1};
+    tensor.desc.shape[0] = static_cast<std::int64_t>(storage.back().size());
+    tensor.data = reinterpret_cast<const std::byte*>(storage.back().data());
+    return tensor;
+  };
+  inputs.inputs.push_back({.tensors = {view(toy_input(config, round, m))}});
+  inputs.arguments.push_back({.tensors = {view(toy_label(config, round, m))}});
+}
+
+ToyResult train(Store& store, Coordinator& coordinator, const ToyConfig& config) {
+  ToyResult result;
+  std::vector<ToyStep> steps;
+  for (int step = 0; step < config.num_steps; ++step) steps.push_back(accept_toy_step(coordinator, config, step));
+  coordinator.synchronize();
+  for (const ToyStep& step : steps) {
+    for (const auto& round : step.rounds) {
+      coordinator.wait_forward(*round);
+      result.losses.push_back(round->losses.at(0));
+    }
+    result.norms.push_back(coordinator.wait_norm(0, *step.outcome).grad_norm);
+  }
+  result.masters = toy_masters(store, config, coordinator.pipeline_state(0).version());
+  return result;
+}
+
+constexpr double kInitialScale = 1024;
+
+}  // namespace
+
 void write_initial_weights(Store& store) {
   for (const GroupId b : store.catalogue().weight_groups().indices()) {
     const WeightGroupRecord& group = store.catalogue().weight_groups()[b];
@@ -62,95 +96,74 @@ void write_initial_weights(Store& store) {
   }
 }
 
-void add_microbatch(RoundInputs& inputs, std::vector<std::vector<float>>& storage, const ToyConfig& config, int round,
-                    int m) {
-  const auto view = [&storage](std::vector<float> values) {
-    storage.push_back(std::move(values));
-    TensorView tensor;
-    tensor.desc = {.dtype = DType::kFloat32, .rank = 1};
-    tensor.desc.shape[0] = static_cast<std::int64_t>(storage.back().size());
-    tensor.data = reinterpret_cast<const std::byte*>(storage.back().data());
-    return tensor;
-  };
-  inputs.inputs.push_back({.tensors = {view(toy_input(config, round, m))}});
-  inputs.arguments.push_back({.tensors = {view(toy_label(config, round, m))}});
-}
-
-ToyResult train(Store& store, Coordinator& coordinator, const ToyConfig& config) {
-  ToyResult result;
-  std::vector<std::shared_ptr<Round>> rounds;
-  std::vector<std::shared_ptr<StepOutcome>> steps;
-  for (int step = 0; step < config.num_steps; ++step) {
-    for (int r = 0; r < config.rounds_per_step; ++r) {
-      std::vector<std::vector<float>> storage;
-      storage.reserve(2 * static_cast<std::size_t>(config.num_microbatches));
-      RoundInputs data;
-      for (int m = 0; m < config.num_microbatches; ++m) {
-        add_microbatch(data, storage, config, step * config.rounds_per_step + r, m);
-      }
-      rounds.push_back(coordinator.accept_round({.num_microbatches = config.num_microbatches}, data));
-    }
-    steps.push_back(coordinator.accept_step(
-        0, {.rules = {toy_rule()},
-            .options = {.asynchronous = config.asynchronous, .max_grad_norm = config.max_grad_norm}}));
-  }
-  coordinator.synchronize();
-  for (const auto& round : rounds) {
-    coordinator.wait_forward(*round);
-    result.losses.push_back(round->losses.at(0));
-  }
-  for (const auto& step : steps) result.norms.push_back(coordinator.wait_norm(0, *step).grad_norm);
+std::vector<float> toy_masters(Store& store, const ToyConfig& config, Version version) {
+  std::vector<float> masters;
   for (const WeightGroupRecord& group : store.catalogue().weight_groups()) {
-    const float* master = group.dtype == DType::kFloat32
-                              ? reinterpret_cast<const float*>(store.parameters(
-                                    group.parameter_offset[group.copy_of(coordinator.pipeline_state(0).version())]))
-                              : store.state(group.master_offset);
-    result.masters.insert(result.masters.end(), master, master + config.num_elements);
+    const float* master =
+        group.dtype == DType::kFloat32
+            ? reinterpret_cast<const float*>(store.parameters(group.parameter_offset[group.copy_of(version)]))
+            : store.state(group.master_offset);
+    masters.insert(masters.end(), master, master + config.num_elements);
   }
-  return result;
+  return masters;
 }
 
-constexpr double kInitialScale = 1024;
-
-// Ends the watch before the coordinator ends, also after an exception.
-struct Unwatch {
-  Workers& workers;
-  ~Unwatch() { workers.unwatch(); }
-};
-
-}  // namespace
-
-std::optional<FaultBoardEntry> entry(const FaultBoard* board, int index) {
-  return board == nullptr ? std::nullopt : std::optional(board->entry(index));
+ToyStep accept_toy_step(Coordinator& coordinator, const ToyConfig& config, int step) {
+  ToyStep accepted;
+  for (int r = 0; r < config.rounds_per_step; ++r) {
+    std::vector<std::vector<float>> storage;
+    storage.reserve(2 * static_cast<std::size_t>(config.num_microbatches));
+    RoundInputs data;
+    for (int m = 0; m < config.num_microbatches; ++m)
+      add_microbatch(data, storage, config, step * config.rounds_per_step + r, m);
+    accepted.rounds.push_back(coordinator.accept_round({.num_microbatches = config.num_microbatches}, data));
+  }
+  accepted.outcome = coordinator.accept_step(
+      0,
+      {.rules = {toy_rule()}, .options = {.asynchronous = config.asynchronous, .max_grad_norm = config.max_grad_norm}});
+  return accepted;
 }
 
-std::vector<ToyResult> run_toy(const ToyConfig& config, const RunSettings& settings, int trainings) {
+StoreSettings toy_store_settings(const RunSettings& settings) {
   StoreSettings store_settings;
   store_settings.num_workers = static_cast<std::uint32_t>(settings.num_workers);
   store_settings.stage_buffers = settings.prefetch ? kStageBuffers : 1;
   store_settings.arena_limit_bytes = std::uint64_t{256} << 20;
   store_settings.wait_timeout_ns = 20 * kNsPerSecond;
   store_settings.check_consistency = settings.check_consistency;
-  const auto store = Store::create(store_settings, toy_catalogue(config));
+  return store_settings;
+}
+
+CoordinatorOptions toy_coordinator_options(const ToyConfig& config, const RunSettings& settings, Workers& workers,
+                                           Store& store) {
+  PipelineSettings pipeline;
+  pipeline.adds_rounds = config.rounds_per_step > 1;
+  pipeline.asynchronous = config.asynchronous;
+  pipeline.plan.fits_device = settings.fits_device;
+  if (!settings.plan.empty()) pipeline.plan.by_hand = parse_plan(settings.plan, config.num_layers);
+  if (config.scales_loss) pipeline.loss_scaling = LossScaling{.initial_scale = kInitialScale, .growth_interval = 2};
+  CoordinatorOptions options{.pipelines = {pipeline}, .board = entry(settings.board, 0), .trace = settings.trace};
+  options.on_set_aside = [&](const Command& task) { settings.on_set_aside(store, task); };
+  options.on_commit = [&](const CommittedTask& task) {
+    workers.count_commit();
+    if (settings.on_commit) settings.on_commit(store, task);
+  };
+  return options;
+}
+
+std::optional<FaultBoardEntry> entry(const FaultBoard* board, int index) {
+  return board == nullptr ? std::nullopt : std::optional(board->entry(index));
+}
+
+std::vector<ToyResult> run_toy(const ToyConfig& config, const RunSettings& settings, int trainings) {
+  const auto store = Store::create(toy_store_settings(settings), toy_catalogue(config));
   write_initial_weights(*store);
   Workers workers(*store, settings, config);
   std::optional<BoardReader> reader;  // started after the processes are forked
   if (settings.board != nullptr) reader.emplace(*settings.board);
-  PipelineSettings options;
-  options.adds_rounds = config.rounds_per_step > 1;
-  options.asynchronous = config.asynchronous;
-  options.plan.fits_device = settings.fits_device;
-  if (!settings.plan.empty()) options.plan.by_hand = parse_plan(settings.plan, config.num_layers);
-  if (config.scales_loss) options.loss_scaling = LossScaling{.initial_scale = kInitialScale, .growth_interval = 2};
-  CoordinatorOptions coordinator_options{
-      .pipelines = {options}, .board = entry(settings.board, 0), .trace = settings.trace};
-  coordinator_options.on_set_aside = [&](const Command& task) { settings.on_set_aside(*store, task); };
-  if (settings.on_commit)
-    coordinator_options.on_commit = [&](const CommittedTask& task) { settings.on_commit(*store, task); };
-  Coordinator coordinator(*store, coordinator_options);
+  Coordinator coordinator(*store, toy_coordinator_options(config, settings, workers, *store));
   if (settings.set_aside && settings.deaths.empty()) coordinator.set_aside(*settings.set_aside);
-  workers.watch(coordinator);
-  const Unwatch unwatch{workers};
+  const WorkerWatch watch(workers, coordinator);
   std::vector<ToyResult> results = {train(*store, coordinator, config)};
   while (results.size() < static_cast<std::size_t>(trainings)) {
     coordinator.restart_at(0, 0, 0, {.loss_scale = {.scale = kInitialScale, .previous_scale = kInitialScale}});

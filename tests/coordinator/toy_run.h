@@ -6,12 +6,13 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <ostream>
 #include <string>
 #include <vector>
 
-#include "coordinator/round_flow.h"
+#include "coordinator/coordinator.h"
 #include "hoststore/records/fault_board.h"
 #include "hoststore/records/trace_journal.h"
 #include "hoststore/store.h"
@@ -29,12 +30,16 @@ inline void PrintTo(Harness harness, std::ostream* out) {
 struct RunSettings;
 void serve_on_cpu(Store& store, int worker, const ToyConfig& config, const RunSettings& settings);
 
-// Plans that a worker dies before an operation of its device, which are counted from 1.
+// Plans that a worker dies before an operation of its device.
 struct Death {
   static constexpr int kAtStart = -1;  // before it has acknowledged an epoch
   int worker = 0;
-  int operation = kAtStart;
-  int life = 0;  // 0: of the first process or thread; 1: of its replacement
+  int operation = kAtStart;  // counted from 1; 0: never
+  int life = 0;              // 0: of the first process or thread; 1: of the next one
+  // Before it dies, it writes garbage to a part of what the operation would write to the store. Only operations that
+  // write to the store are counted then.
+  bool writes_half = false;
+  bool stops_before = false;  // it stops there, and dies when the watch over the workers ends it
 };
 
 struct RunSettings {
@@ -53,9 +58,12 @@ struct RunSettings {
   bool serves_deaths = false;  // `serve` itself lets the worker die, or loses its GPU
   // Called now and then by the process that watches the processes, with their pids and workers; may kill them.
   std::function<void(const std::map<pid_t, int>& workers)> look_after{};
-  int max_replacements = 0;   // of all workers together; without one, the run goes on with a worker less
-  int life = 0;               // of the worker that is served, for `serve`; set by Workers
-  int* num_deaths = nullptr;  // counts the deaths that were reported during the trainings
+  int max_replacements = 0;  // of all workers together; without one, the run goes on with a worker less
+  // If not 0: a worker that is not replaced comes back after this many further commits, or when no worker is left.
+  int commits_until_return = 0;
+  int life = 0;                // of the worker that is served, for `serve`; set by Workers
+  int* num_deaths = nullptr;   // counts the deaths that were reported during the trainings
+  int* num_returns = nullptr;  // counts the workers that came back
   // Of a task that is set aside: before the first death, or if no death is planned, from the beginning. run_toy() then
   // throws what `on_set_aside` throws.
   std::optional<SlotNumber> set_aside{};
@@ -65,8 +73,24 @@ struct RunSettings {
 
 [[nodiscard]] std::optional<FaultBoardEntry> entry(const FaultBoard* board, int index);
 
-// Returns the operation before which a worker dies in this life; 0: none.
-[[nodiscard]] int last_operation(const RunSettings& settings, int worker);
+// Returns the death that is planned for this life of a worker. Its operation is 0 if there is none.
+[[nodiscard]] Death planned_death(const RunSettings& settings, int worker);
+
+// The parts of a run, for tests that run their coordinators themselves. `settings` and `workers` must outlive the
+// coordinator.
+class Workers;
+[[nodiscard]] StoreSettings toy_store_settings(const RunSettings& settings);
+[[nodiscard]] CoordinatorOptions toy_coordinator_options(const ToyConfig& config, const RunSettings& settings,
+                                                         Workers& workers, Store& store);
+// Writes both working copies if there are two: an asynchronous run begins with the version before, too.
+void write_initial_weights(Store& store);
+struct ToyStep {
+  std::vector<std::shared_ptr<Round>> rounds;
+  std::shared_ptr<StepOutcome> outcome;
+};
+// Accepts the rounds of a step, which are counted from 0, and the step.
+ToyStep accept_toy_step(Coordinator& coordinator, const ToyConfig& config, int step);
+[[nodiscard]] std::vector<float> toy_masters(Store& store, const ToyConfig& config, Version version);
 
 // Returns the results of `trainings` trainings with the same initial weights, one after the other
 // in one run.

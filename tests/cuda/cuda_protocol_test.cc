@@ -9,8 +9,12 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <span>
 #include <stdexcept>
+#include <thread>
+#include <utility>
 
+#include "common/system/clock.h"
 #include "common/text.h"
 #include "launcher/hang_watch.h"
 #include "launcher/process/run_dump.h"
@@ -54,19 +58,42 @@ void expect_all_registered(const CudaDevice& device, Store& store) {
   }
 }
 
+// Expects the worker's own arena to be registered soon. REQUIRES: a copy has met it.
+void expect_arena_registered(const CudaDevice& device, Store& store, int worker) {
+  const std::span<std::byte> arena = store.arena(static_cast<std::uint64_t>(worker)).mapped();
+  EXPECT_FALSE(arena.empty());
+  const Deadline deadline = Deadline::after_seconds(20);
+  for (std::size_t at = 0; at < arena.size();) {
+    const PinnedMemory::Extent extent = device.pinned().extent(arena.data() + at, arena.size() - at);
+    if (extent.is_registered) {
+      at += extent.bytes;
+    } else if (deadline.passed()) {
+      ADD_FAILURE() << "the arena of worker " << worker << " is not registered at byte " << at;
+      return;
+    } else {
+      std::this_thread::yield();
+    }
+  }
+}
+
 // Dies before a certain call of run().
 class MortalExecutor : public QueuedExecutor {
  public:
+  std::function<void()> on_output{};  // called once, when the worker has enqueued copies of outputs
+
   MortalExecutor(const ToyConfig& config, const Catalogue& catalogue, CudaDevice& device, int last,
                  std::function<void()> die)
       : QueuedExecutor(config, catalogue, device), left_(last), die_(std::move(die)) {}
   void run(const StageTask& task, int microbatch, const MicrobatchInputs& inputs, MicrobatchOutputs& outputs) override {
     if (left_ > 0 && --left_ == 0) die_();
+    if (std::exchange(has_output_, false) && on_output) std::exchange(on_output, nullptr)();
     QueuedExecutor::run(task, microbatch, inputs, outputs);
+    has_output_ = !outputs.blocks.empty();
   }
 
  private:
   int left_;
+  bool has_output_ = false;
   const std::function<void()> die_;
 };
 
@@ -85,13 +112,23 @@ void serve_on_gpu(FakeDriver& fake, Store& store, int worker, const ToyConfig& c
   options.registration.policy.least_bytes = kPage;
   options.registration.policy.lock_ns = 60 * kNsPerSecond;  // the machine may be busy with other tests
   CudaDevice device(driver, options, [](const std::string& text) { ADD_FAILURE() << text; });
-  MortalExecutor executor(config, store.catalogue(), device, last_operation(settings, worker),
-                          [&] { lose(run.loss, fake); });
+  const int last = planned_death(settings, worker).operation;
+  MortalExecutor executor(config, store.catalogue(), device, last, [&] { lose(run.loss, fake); });
   Worker served(store, worker, device, executor, entry(settings.board, 1 + worker), settings.trace);
+  const bool stays_as_replacement = settings.life > 0 && last == 0;
+  bool has_checked_arena = false;
+  if (stays_as_replacement) {
+    executor.on_output = [&] {
+      expect_arena_registered(device, store, worker);
+      has_checked_arena = true;
+    };
+  }
   // The other workers register while they copy, and may finish the run before the registration of
   // the store.
-  if (worker % 2 == 0 && settings.deaths.empty()) expect_all_registered(device, store);
+  if (stays_as_replacement || (worker % 2 == 0 && settings.deaths.empty())) expect_all_registered(device, store);
   served.serve();
+  // With several workers, the run may end before a replacement computes.
+  EXPECT_TRUE(has_checked_arena || !stays_as_replacement || settings.num_workers > 1);
   EXPECT_EQ(executor.num_loaded_late(), 0U) << "kernels were loaded while streams may have waited for other workers";
 }
 
@@ -179,42 +216,57 @@ std::function<void(const std::map<pid_t, int>&)> hang_watch_of(const FaultBoard&
 
 class GpuReplay : public testing::TestWithParam<std::tuple<GpuSignals, Loss>> {
  protected:
-  // Worker 1 is lost before its `last`-th microbatch, and so is the process that takes its place, before its third.
-  static void run(bool asynchronous, int last, int replacements) {
+  // Worker `lost` is lost before its `last`-th microbatch, and so is the process that takes its place, before its
+  // third. Returns the number of deaths.
+  static int num_deaths_in(bool asynchronous, int num_workers, int lost, int last, int replacements) {
     const auto [signals, loss] = GetParam();
-    SCOPED_TRACE(testing::Message() << "call " << last << ", " << replacements << " replacements, asynchronous "
-                                    << asynchronous);
     ToyConfig config;
     config.tied = true;
     config.asynchronous = asynchronous;
-    const FaultBoard board = FaultBoard::create(4);
+    const FaultBoard board = FaultBoard::create(1 + num_workers);
     int num_deaths = 0;
     RunSettings settings{.harness = Harness::kProcesses,
-                         .num_workers = 3,
+                         .num_workers = num_workers,
                          .plan = kPlans[1],
                          .board = &board,
-                         .deaths = {{.worker = 1, .operation = last}, {.worker = 1, .operation = 3, .life = 1}},
+                         .deaths = {{.worker = lost, .operation = last}, {.worker = lost, .operation = 3, .life = 1}},
                          .serves_deaths = true,
                          .max_replacements = replacements,
                          .num_deaths = &num_deaths};
-    if (signals == GpuSignals::kEvents) settings.look_after = hang_watch_of(board);
+    if (signals == GpuSignals::kEvents && num_workers > 1) settings.look_after = hang_watch_of(board);
     expect_reference_on_gpus(
         config, settings, {.signals = signals, .loss = loss, .seed = static_cast<unsigned>(last), .max_delay_us = 100});
-    EXPECT_GE(num_deaths, 1);
-    if (signals == GpuSignals::kWords) {
-      EXPECT_LE(num_deaths, replacements == 0 ? 1 : 2) << "survivors died as well";
-    }
+    return num_deaths;
   }
 };
 
 // A survivor's stream may be waiting for the word of the dead worker, with copies behind the wait. It waits for ever
-// for an event, so the survivor is killed and replaced as well.
+// for an event, so the survivor is killed and replaced as well. That takes seconds, so there are only two places for
+// each loss.
 TEST_P(GpuReplay, ALostWorkerChangesNoBit) {
-  const bool has_events = std::get<0>(GetParam()) == GpuSignals::kEvents;
+  const auto [signals, loss] = GetParam();
+  const bool has_events = signals == GpuSignals::kEvents;
   for (const bool asynchronous : {false, true}) {
-    for (const int last : has_events ? std::vector{9} : std::vector{1, 4, 9, 16, 25}) {
-      for (const int replacements : has_events ? std::vector{20} : std::vector{0, 2})
-        run(asynchronous, last, replacements);
+    const int place_of_events = (loss == Loss::kProcess) == asynchronous ? 9 : asynchronous ? 20 : 2;
+    for (const int last : has_events ? std::vector{place_of_events} : std::vector{1, 4, 9, 16, 25}) {
+      for (const int replacements : has_events ? std::vector{20} : std::vector{0, 2}) {
+        SCOPED_TRACE(testing::Message() << "call " << last << ", " << replacements << " replacements, asynchronous "
+                                        << asynchronous);
+        const int num_deaths = num_deaths_in(asynchronous, 3, 1, last, replacements);
+        EXPECT_GE(num_deaths, 1);
+        // The run may end before the third microbatch of the replacement.
+        EXPECT_LE(num_deaths, has_events ? replacements : replacements == 0 ? 1 : 2) << "survivors died as well";
+      }
+    }
+  }
+}
+
+// So the last replacement computes all that is left, and checks its registrations.
+TEST_P(GpuReplay, TheOnlyWorkerIsReplacedTwice) {
+  for (const bool asynchronous : {false, true}) {
+    for (const int last : {1, 8, 31}) {
+      SCOPED_TRACE(testing::Message() << "call " << last << ", asynchronous " << asynchronous);
+      EXPECT_EQ(num_deaths_in(asynchronous, 1, 0, last, 2), 2);
     }
   }
 }
