@@ -108,7 +108,7 @@ class Coordinator {
   // the caller, and the caller has waited for it.
   [[nodiscard]] const std::byte* block(const Round& round, BlockRow row, int microbatch, std::uint64_t& bytes);
 
-  // Blocks until `norm_known` is set. Returns the outcome, which does not change any more.
+  // Blocks until `is_final` is set. Returns the outcome, which does not change any more.
   [[nodiscard]] const StepOutcome& wait_norm(int pipeline, const StepOutcome& outcome);
 
   // Blocks until the last accepted step is applied.

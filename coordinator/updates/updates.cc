@@ -240,6 +240,7 @@ void Updates::add_one_gradient() {
 
 void Updates::finish_norm(PendingStep& step) {
   step.finish_norm(loss_scaler_.scale_of(step.used_version()));
+  step.outcome()->is_final = !records_steps();
   changed_.notify_all();
 }
 
@@ -285,7 +286,11 @@ void Updates::update() {
   }
   if (groups_.empty()) return end_step(version, step);
   if (!step.is(StepState::kUpdating)) {
-    if (records_steps() && !record(version, step)) return;
+    if (records_steps()) {
+      if (!record(version, step)) return;
+      step.outcome()->is_final = true;
+      changed_.notify_all();
+    }
     step.move_to(StepState::kUpdating);
   }
   if (step.function()) {
@@ -417,8 +422,8 @@ void Updates::wait_applied(Version version) {
 
 const StepOutcome& Updates::wait_norm(const StepOutcome& outcome) {
   MutexLock lock(mutex_);
-  while (!outcome.norm_known && !stopped_) changed_.wait(mutex_);
-  if (!outcome.norm_known && error_) std::rethrow_exception(error_);
+  while (!outcome.is_final && !stopped_) changed_.wait(mutex_);
+  if (!outcome.is_final && error_) std::rethrow_exception(error_);
   return outcome;
 }
 
