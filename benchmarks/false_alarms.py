@@ -34,7 +34,7 @@ def spin(number: int) -> list[subprocess.Popen]:
     return [subprocess.Popen([sys.executable, "-c", SPIN]) for _ in range(number)]
 
 
-def end(spinners: list[subprocess.Popen]) -> None:
+def end_all(spinners: list[subprocess.Popen]) -> None:
     for spinner in spinners:
         os.kill(spinner.pid, signal.SIGKILL)
         spinner.wait()
@@ -93,7 +93,7 @@ def beside_bursts(run: TrainingRun, seconds: float, num_spinners: int) -> tuple[
             while time.monotonic() < since + 40 and process.poll() is None:
                 time.sleep(0.1)
         finally:
-            end(spinners)
+            end_all(spinners)
         longest = max(longest, 40 / max(1, num_steps(run.output) - steps))
         print(f"{num_steps(run.output)} steps, {num_steps(run.output) - steps} of them in the last burst", flush=True)
     print(f"at most {longest:.1f} s a step in a burst")
@@ -141,7 +141,7 @@ def main() -> int:
             try:
                 count, wrong = beside_spinners(run, seconds)
             finally:
-                end(spinners)
+                end_all(spinners)
     print(*wrong, f"{count} runs, {len(wrong)} problems", sep="\n")
     return 1 if wrong else 0
 

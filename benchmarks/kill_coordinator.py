@@ -111,7 +111,7 @@ def main() -> int:
         num_good += not problems
         print(f"run {index}: {workers} workers {shown}: {', '.join(problems) or 'same bits, no step lost'}", flush=True)
         if problems:
-            print(text[-3000:], f"repeat: {sys.argv[0]} --kills {arguments.kills} --seed {arguments.seed} --run {index}", flush=True)
+            print(text[-3000:], f"repeat: {' '.join(sys.argv)} --run {index}", flush=True)
     print(f"{num_good} of {len(numbers)} runs have the same bits and each step once and lost none, after {num_kills} kills, {num_applying} of "
           "them with updates of a step left to make")
     print(f"from a kill to the next step that the program reports: {quantiles(back)} ({len(back)} kills that were not followed by another)")

@@ -6,7 +6,8 @@ many end with the same bits, and how long until all processes of a killed run ar
 
 Each run has another combination of 1 to 4 workers, synchronous or asynchronous steps, adapters or all weights, one or two
 rounds a step. A kill comes up to 1.2 s after the start: while processes start, attach, train or write checkpoints. One in
-eight comes up to 6 s after it. After each kill nothing may be left in /dev/shm. Needs the release build and the small model of its tests (ctest -R make_tiny_model)."""
+eight comes up to 6 s after it. After each kill nothing may be left in /dev/shm. Needs the release build and the small model of
+its tests (ctest -R make_tiny_model)."""
 
 import argparse
 import os
@@ -82,7 +83,8 @@ def main() -> int:
             num_kills = 0
             with log.open("w") as file_of_log:
                 while num_kills < arguments.kills:
-                    kill = kill_launcher(subprocess.Popen(words, stdout=file_of_log, stderr=file_of_log), rng.uniform(0, 6 if num_kills % 8 == 7 else 1.2))
+                    delay = rng.uniform(0, 6 if num_kills % 8 == 7 else 1.2)
+                    kill = kill_launcher(subprocess.Popen(words, stdout=file_of_log, stderr=file_of_log), delay)
                     if kill is None:
                         break
                     num_kills += 1
@@ -99,7 +101,7 @@ def main() -> int:
         print(f"run {index}: {workers} workers {changes}: {num_kills} kills, the last after {steps} steps, exit code {code}, "
               f"{'same bits' if is_good else 'NOT THE SAME'}", flush=True)
         if not is_good:
-            print(text[-3000:], f"repeat: {sys.argv[0]} --kills {arguments.kills} --seed {arguments.seed} --run {index}")
+            print(text[-3000:], f"repeat: {' '.join(sys.argv)} --run {index}")
     print(f"{good} of {len(numbers)} runs have the same bits, after {len(gone)} kills of rp-launch; left in /dev/shm: {sorted(left)}")
     print(f"from a kill until all of {num_processes} other processes are gone: {quantiles(gone)}")
     return 0 if good == len(numbers) and not left else 1

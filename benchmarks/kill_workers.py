@@ -33,7 +33,7 @@ SAMPLE = ROOT / "build/release/tests/system/tiny"
 sys.path.insert(0, str(ROOT / "tests/system"))
 os.environ |= {"RP_PROGRAMS": str(PROGRAMS), "RP_TINY_MODEL": str(SAMPLE),
                "RP_SPIN_LIBRARY": str(ROOT / "build/release/tests/libspin_on_signal.so")}  # for launched
-from launched import bits, hang, may_hang, processes_of, serving_workers, settings, state_bits  # noqa: E402
+from launched import bits, children_with_role, hang, may_hang, serving_workers, settings, state_bits  # noqa: E402
 
 REPORT = re.compile(r"rp-launch: worker \d+ \(pid (\d+)\) ")  # of a worker that was lost, whatever happened to it
 
@@ -53,18 +53,6 @@ def command(output: Path, workers: int, changes: dict, launch: list[str]) -> lis
 def num_steps(output: Path) -> int:
     file = output / "metrics.jsonl"
     return file.read_text().count("\n") if file.exists() else 0
-
-
-def workers_of(process: subprocess.Popen) -> list[int]:
-    """Returns the pids of the workers of an rp-launch, of those that are starting, too."""
-    pids = []
-    for pid in processes_of(process):
-        try:
-            if b"RP_ROLE=worker" in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
-                pids.append(pid)
-        except OSError:
-            pass  # it has ended
-    return pids
 
 
 def has_task(process: subprocess.Popen, worker: int, pid: int) -> bool:
@@ -161,7 +149,7 @@ class HarmedRun:
         victims = [pid]
         while self.harms and harm is kill and self.harms[-1] is kill and self.rng.random() < 1 / 3:
             time.sleep(self.rng.uniform(0, 0.2))
-            others = sorted(set(workers_of(self.process)) - set(self.harmed))
+            others = sorted(set(children_with_role(self.process, "worker")) - set(self.harmed))
             if others and self.harm(other := self.rng.choice(others)):
                 victims.append(other)
         with self.has_reported:  # before it looks for the replacement, which costs processor time
@@ -248,8 +236,7 @@ def main() -> int:
         num_good += not problems
         print(f"run {index}: {workers} workers, {program.name}: {num_harmed} harmed, {', '.join(problems) or 'same bits'}", flush=True)
         if problems:
-            words = [word for word in sys.argv[1:] if not word.startswith("--run=")]
-            print("".join(run.errors[-20:]), f"repeat: {sys.argv[0]} {' '.join(words)} --run {index}", flush=True)
+            print("".join(run.errors[-20:]), f"repeat: {' '.join(sys.argv)} --run {index}", flush=True)
     print(f"{num_good} of {len(numbers)} runs have the same bits and lost nothing else")
     for name in detection:
         print(f"{name}: to its report: {quantiles(detection[name])} ({len(detection[name])})")

@@ -5,8 +5,8 @@ exchanged: what slows the machine down slows down both. On one core nothing over
 
     benchmarks/replay_cost.py --pairs 30
 
-Prints the ratios of their median step times and of the processor time of all processes, for synchronous and asynchronous
-steps, each with the interval that contains the mean with a probability of 95 %. The losses must be identical to the last bit.
+Prints the ratios of their median step times and of the processor time of all processes, for synchronous steps, with and
+without clipping, and asynchronous ones, each with the interval that contains the mean with a probability of 95 %. The losses must be identical to the last bit.
 Needs the release build and the small model of its tests (ctest -R make_tiny_model), whose configuration it enlarges to 20
 million parameters."""
 

@@ -118,8 +118,9 @@ std::string advice(const Failure& failure) {
   if (signal_number == SIGKILL) return "somebody or the kernel killed it: see dmesg, or the batch system's limits";
   if (signal_number != 0) {
     if (worker.empty()) return "run the program without rp-launch under a debugger";
-    return cat("to look into it, run this again with --debug-worker ", worker,
-               ", which runs this worker under gdb, or with --attach-on-fault, if another worker may meet it");
+    return cat(
+        "to look into it, run this again with --debug-worker ", worker,
+        ", which runs this worker under gdb, or with --attach-on-fault, which keeps any process that crashes for gdb");
   }
   if (failure.fault && WEXITSTATUS(failure.status) == static_cast<int>(ExitCode::kGpuFailed)) {
     return cat(

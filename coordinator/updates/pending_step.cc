@@ -86,7 +86,7 @@ void PendingStep::finish_norm(double loss_scale) {
   outcome_->loss_scale = loss_scale;
   outcome_->grad_norm = std::sqrt(total) / loss_scale;
   outcome_->skipped = may_be_skipped() && !std::isfinite(total);
-  outcome_->norm_known = true;
+  norm_known_ = true;
 }
 
 UpdateStep PendingStep::scaling() const {

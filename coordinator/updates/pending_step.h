@@ -105,7 +105,7 @@ class PendingStep {
   // Computes the outcome: the norm, the layers with a gradient that is not finite, and whether the
   // step is skipped. `loss_scale`: of used_version(). REQUIRES: all square sums are set.
   void finish_norm(double loss_scale);
-  [[nodiscard]] bool norm_is_known() const { return outcome_->norm_known; }
+  [[nodiscard]] bool norm_is_known() const { return norm_known_; }
 
   // Returns what clipping and loss scaling do to a gradient. REQUIRES: if the step is a barrier,
   // its norm is known; otherwise the loss is not scaled.
@@ -135,6 +135,7 @@ class PendingStep {
   Version used_version_{};
   StepRequest request_;
   StepResults results_;
+  bool norm_known_ = false;
   std::uint64_t num_forwards_ = 0;  // rounds whose forward pass is committed
   const std::shared_ptr<StepOutcome> outcome_ = std::make_shared<StepOutcome>();
   std::map<GroupId, int> open_;                   // by group

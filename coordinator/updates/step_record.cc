@@ -69,7 +69,7 @@ std::optional<StepRecord> StepRecord::from_bytes(std::span<const std::byte> byte
                     .loss_scale = {.scale = object.at("scale").get<double>(),
                                    .previous_scale = object.at("previous_scale").get<double>(),
                                    .steps_since_overflow = object.at("steps_since_overflow").get<int>()}};
-  record.outcome = {.norm_known = true,
+  record.outcome = {.is_final = true,
                     .grad_norm = object.at("grad_norm").get<double>(),
                     .skipped = object.at("skipped").get<bool>(),
                     .loss_scale = object.at("used_scale").get<double>(),

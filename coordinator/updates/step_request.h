@@ -14,12 +14,11 @@ namespace rp {
 
 // The outcome of a step, for which its caller waits. Guarded by the mutex of Updates.
 struct StepOutcome {
-  bool norm_known = false;
-  // The caller may see it: the norm is known and, where steps are recorded, the step is. So what a program has reported
-  // is not lost with it.
+  // The fields below are set and, where steps are recorded, the step is recorded: a step that a program has reported
+  // must not be lost with the program.
   bool is_final = false;
   double grad_norm = 0;               // divided by the loss scale
-  bool skipped = false;               // set together with the norm, as are the fields below
+  bool skipped = false;               // because a gradient is not finite
   double loss_scale = 1;              // of the step's rounds
   std::vector<int> nonfinite_layers;  // layers of the pipeline that have a gradient that is not finite
 };

@@ -140,6 +140,9 @@ bool coordinate(Store& store, const ToyConfig& config, RunSettings settings, con
   } else {
     coordinator.finish_restart(0, "");
   }
+  const std::uint64_t num_done = coordinator.pipeline_state(0).num_steps;
+  for (std::size_t step = num_done; step < reports.steps.size(); ++step)
+    EXPECT_FALSE(reports.steps.at(step).is_known) << "step " << step << " was reported, and is lost";
   const WorkerWatch watch(workers, coordinator);
   std::optional<ToyStep> before;
   const auto report_before = [&](std::size_t step) {
@@ -151,7 +154,7 @@ bool coordinate(Store& store, const ToyConfig& config, RunSettings settings, con
     }
     reports.report(step, losses, coordinator.wait_norm(0, *before->outcome).grad_norm);
   };
-  for (auto step = static_cast<int>(coordinator.pipeline_state(0).num_steps); step < config.num_steps; ++step) {
+  for (auto step = static_cast<int>(num_done); step < config.num_steps; ++step) {
     ToyStep accepted = accept_toy_step(coordinator, config, step);
     report_before(static_cast<std::size_t>(step) - 1);
     before = std::move(accepted);

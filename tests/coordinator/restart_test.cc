@@ -21,7 +21,7 @@ StepRecord example_record() {
   return {.steps = 7,
           .rounds = 14,
           .history = {.num_applied = 6, .loss_scale = {.scale = 8, .previous_scale = 4, .steps_since_overflow = 3}},
-          .outcome = {.norm_known = true, .grad_norm = 0.1, .skipped = false, .loss_scale = 4, .nonfinite_layers = {2}},
+          .outcome = {.is_final = true, .grad_norm = 0.1, .skipped = false, .loss_scale = 4, .nonfinite_layers = {2}},
           .results = {.losses = {{1.5, 0.25}, {2.5}}, .buffers = {{3, std::vector<std::byte>(5, std::byte(9))}}},
           .restart_data = std::string("a\0b", 3),
           .rules = {{UpdateSpan{.begin = 0, .end = 5, .step = update_step_of(AdamW{}, 3)}}, {}}};
@@ -163,6 +163,24 @@ TEST_F(RestartedUpdates, DoNotBeginBeforeTheResultsOfTheStepAreKnown) {
   updates.forward_ended(Version(1), {});
   updates.round_ended(Version(1), {1});
   updates.wait_applied(Version(1));
+  EXPECT_EQ(store->journal()->newest(0), Version(1));
+}
+
+TEST_F(RestartedUpdates, ShowTheNormOnceTheStepIsRecorded) {
+  const std::unique_ptr<Store> store = Store::create(settings_, catalogue_);
+  Updates updates(*store, 0, options(*store));
+  for (std::uint32_t use = 0; use < kRestartGroups; ++use) updates.task_accepted(Version(1), UseId(use));
+  const auto outcome = updates.accept_step(Version(1), Version(0),
+                                           {.rules = {AdamW{}},
+                                            .options = {.restart_data = std::string(32 << 20, 'x')},  // takes a while
+                                            .num_rounds = 1,
+                                            .num_forwards = 1,
+                                            .steps = 1,
+                                            .rounds = 1});
+  updates.forward_ended(Version(1), {});
+  updates.round_ended(Version(1), {1});
+  for (std::uint32_t use = 0; use < kRestartGroups; ++use) updates.gradient_committed(Version(1), UseId(use), 1, 4);
+  EXPECT_GT(updates.wait_norm(*outcome).grad_norm, 0);
   EXPECT_EQ(store->journal()->newest(0), Version(1));
 }
 

@@ -27,6 +27,7 @@ inline void PrintTo(Harness harness, std::ostream* out) {
                                               : "processes");
 }
 
+class Workers;
 struct RunSettings;
 void serve_on_cpu(Store& store, int worker, const ToyConfig& config, const RunSettings& settings);
 
@@ -78,7 +79,6 @@ struct RunSettings {
 
 // The parts of a run, for tests that run their coordinators themselves. `settings` and `workers` must outlive the
 // coordinator.
-class Workers;
 [[nodiscard]] StoreSettings toy_store_settings(const RunSettings& settings);
 [[nodiscard]] CoordinatorOptions toy_coordinator_options(const ToyConfig& config, const RunSettings& settings,
                                                          Workers& workers, Store& store);

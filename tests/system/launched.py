@@ -121,15 +121,23 @@ def processes_of(launcher: subprocess.Popen) -> list[int]:
     return pids
 
 
+def children_with_role(process: subprocess.Popen, role: str) -> list[int]:
+    """Returns the pids of the children with this role, of those that are starting, too."""
+    found = []
+    for pid in children(process.pid):
+        try:
+            if f"RP_ROLE={role}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                found.append(pid)
+        except OSError:
+            pass  # it has ended
+    return found
+
+
 def child_with_role(process: subprocess.Popen, role: str) -> int:
     """Returns the pid of a child with this role; waits until there is one."""
     for _ in range(1000):
-        for pid in children(process.pid):
-            try:
-                if f"RP_ROLE={role}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
-                    return pid
-            except OSError:
-                pass  # it has ended
+        if found := children_with_role(process, role):
+            return found[0]
         time.sleep(0.01)
     raise AssertionError(f"no {role}")
 
