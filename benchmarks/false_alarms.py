@@ -3,12 +3,7 @@
 worker. No process may be reported as hanging or be replaced, and each run must have the bits of a run that was left alone.
 
     benchmarks/false_alarms.py --minutes 60 --spinners 6
-    benchmarks/false_alarms.py --minutes 10 --spinners 80 --bursts
     benchmarks/false_alarms.py --minutes 10 --debugger
-
-With --bursts, one worker computes tasks of about half a second, and the other processes run only for 40 s of each minute.
-Tasks then take far longer than the run has ever seen: only because the time in which they wait for a core does not count,
-they are no hangs.
 
 Needs the release build, the small model of its tests (ctest -R make_tiny_model), and gdb for --debugger."""
 
@@ -24,31 +19,18 @@ import time
 from pathlib import Path
 
 from kill_workers import command, num_steps  # sets the paths for launched
-from launched import bits, make_model, serving_workers
+from launched import bits, serving_workers
 
 ALARM = re.compile(r"rp-launch: .*(?:hang|stopped|killed|takes its place|goes on)")
 SPIN = "while True: pass"
 
 
-def spin(number: int) -> list[subprocess.Popen]:
-    return [subprocess.Popen([sys.executable, "-c", SPIN]) for _ in range(number)]
-
-
-def end_all(spinners: list[subprocess.Popen]) -> None:
-    for spinner in spinners:
-        os.kill(spinner.pid, signal.SIGKILL)
-        spinner.wait()
-
-
 class TrainingRun:
     """A run of train, repeated with the same bits."""
 
-    def __init__(self, directory: Path, workers: int, steps: int, has_long_tasks: bool):
+    def __init__(self, directory: Path, workers: int, steps: int):
         self.directory, self.workers = directory, workers
         self.changes = {"max_steps": steps, "save_every": "never", "async": True}
-        if has_long_tasks:
-            self.changes["model"] = make_model(directory / "model", hidden_size=1024, intermediate_size=4096, num_hidden_layers=4)
-            self.changes["batch_size"] = 48
         self.number = 0
         subprocess.run(command(directory / "alone", 2, self.changes, []), check=True, capture_output=True)
         self.expected = bits(directory / "alone")
@@ -80,26 +62,6 @@ def beside_spinners(run: TrainingRun, seconds: float) -> tuple[int, list[str]]:
     return count, wrong
 
 
-def beside_bursts(run: TrainingRun, seconds: float, num_spinners: int) -> tuple[int, list[str]]:
-    """Trains in one run while the spinners come and go. Returns what beside_spinners() returns."""
-    until = time.monotonic() + seconds
-    process = run.start()
-    longest = 0.0
-    while time.monotonic() < until and process.poll() is None:
-        time.sleep(20)
-        steps, since = num_steps(run.output), time.monotonic()
-        spinners = spin(num_spinners)
-        try:
-            while time.monotonic() < since + 40 and process.poll() is None:
-                time.sleep(0.1)
-        finally:
-            end_all(spinners)
-        longest = max(longest, 40 / max(1, num_steps(run.output) - steps))
-        print(f"{num_steps(run.output)} steps, {num_steps(run.output) - steps} of them in the last burst", flush=True)
-    print(f"at most {longest:.1f} s a step in a burst")
-    return 1, run.problems(process)
-
-
 def under_debugger(run: TrainingRun, seconds: float, rng: random.Random) -> tuple[int, list[str]]:
     """Has gdb hold one worker for the time."""
     process = run.start()
@@ -123,25 +85,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--spinners", type=int, default=6)
-    parser.add_argument("--bursts", action="store_true")
     parser.add_argument("--debugger", action="store_true")
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
-        seconds = 60 * arguments.minutes
-        run = TrainingRun(Path(directory), 1 if arguments.bursts else arguments.workers, arguments.steps, arguments.bursts)
-        if arguments.debugger:
-            count, wrong = under_debugger(run, seconds, random.Random(arguments.seed))
-        elif arguments.bursts:
-            count, wrong = beside_bursts(run, seconds, arguments.spinners)
-        else:
-            spinners = spin(arguments.spinners)
-            try:
-                count, wrong = beside_spinners(run, seconds)
-            finally:
-                end_all(spinners)
+        run = TrainingRun(Path(directory), arguments.workers, arguments.steps)
+        spinners = [] if arguments.debugger else [subprocess.Popen([sys.executable, "-c", SPIN]) for _ in range(arguments.spinners)]
+        try:
+            if arguments.debugger:
+                count, wrong = under_debugger(run, 60 * arguments.minutes, random.Random(arguments.seed))
+            else:
+                count, wrong = beside_spinners(run, 60 * arguments.minutes)
+        finally:
+            for spinner in spinners:
+                os.kill(spinner.pid, signal.SIGKILL)
     print(*wrong, f"{count} runs, {len(wrong)} problems", sep="\n")
     return 1 if wrong else 0
 
