@@ -195,7 +195,7 @@ class AutomaticResumeTest(LaunchedTest):
         wait_for_step(process, 3)
         process.send_signal(signal.SIGKILL)
         process.communicate(timeout=DEADLINE_S)
-        time.sleep(0.2)  # until its processes have ended with it
+        self.assert_nothing_left(within_s=2)
         self.assertEqual(checkpoints(self.output), [])
         out = self.run_train(settings(self.output, resume="auto")).stdout
         self.assertIn(f"note: there is no checkpoint in {self.output} to resume from: the run begins\n", out)

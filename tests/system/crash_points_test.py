@@ -72,9 +72,7 @@ class CrashPointsTest(LaunchedTest):
                                  timeout=120, env=os.environ | {"RP_CRASH_AT": ",".join(points), "RP_CRASH_ONCE": str(once)})
         what = f"{repeat}\n{process.returncode}\n{process.stdout[-1000:]}{process.stderr[-2000:]}"
         self.assertTrue(Path(f"{once}.{place}").exists(), f"the place is not reached: {what}")
-        if process.returncode < 0:
-            time.sleep(1)  # rp-launch is gone, and the kernel ends its processes
-        self.assert_nothing_left()
+        self.assert_nothing_left(within_s=2 if process.returncode < 0 else 0)
         if process.returncode == 0:
             self.assertEqual(bits(self.output), self.expected, what)
             return "went on"

@@ -153,7 +153,7 @@ class ParamsOnTest(LaunchedTest):
         process.communicate()
         self.assertGreater(on_disk, 16 * 100_000)
         self.assertEqual(list(self.files.iterdir()), [])
-        self.assert_nothing_left()
+        self.assert_nothing_left(within_s=2)
 
     def test_a_wrong_directory_is_refused(self):
         missing = self.directory / "missing"

@@ -80,15 +80,26 @@ class LaunchedTest(unittest.TestCase):
         self.assert_nothing_left()
         return process
 
-    def assert_nothing_left(self):
+    def left(self) -> list[str]:
+        """Returns the processes and the shared memory that are left of this test's runs."""
         mine = str(self.directory).encode()
+        found = []
         for entry in Path("/proc").glob("[0-9]*/cmdline"):
             try:
                 words = entry.read_bytes()
             except OSError:
                 continue
-            self.assertFalse(mine in words and b"train" in words, f"process {entry.parent.name} is left: {words!r}")
-        self.assertEqual([p.name for p in Path("/dev/shm").iterdir() if p.name.startswith(".roundpipe-")], [])
+            if mine in words and b"train" in words:
+                found.append(f"process {entry.parent.name}: {words!r}")
+        return found + [file.name for file in Path("/dev/shm").iterdir() if file.name.startswith(".roundpipe-")]
+
+    def assert_nothing_left(self, within_s: float = 0):
+        """Checks that nothing is left of this test's runs. After a SIGKILL of rp-launch, its watchdog needs some
+        milliseconds to end the others, and ends after them: `within_s` is how long all that may take."""
+        end = time.monotonic() + within_s
+        while (left := self.left()) and time.monotonic() < end:
+            time.sleep(0.01)
+        self.assertEqual(left, [])
 
     def refused(self, expect: int, *parts: str, launch: tuple = ("--workers", "8"), untouched: bool = True, **changes) -> str:
         """Checks that a run fails with this code and one message on stderr that contains these parts."""

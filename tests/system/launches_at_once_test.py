@@ -41,7 +41,7 @@ class LaunchesAtOnceTest(LaunchedTest):
             else:
                 self.assertEqual((i, code), (i, 0), text)
                 self.assertEqual(bits(outputs[i]), expected)
-        self.assert_nothing_left()
+        self.assert_nothing_left(within_s=2)
 
 
 if __name__ == "__main__":
