@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Looks for false alarms of the hang watch: trains beside processes that keep all cores busy, or with a debugger that holds a
-worker. No process may be reported as hanging or be replaced, and each run must have the bits of a run that was left alone.
+"""Looks for false alarms of the hang watch: trains beside processes that keep all cores busy, with workers that get no processor
+for longer than a task may take, or with a debugger that holds a worker. No process may be reported as hanging or be replaced, and
+each run must have the bits of a run that was left alone.
 
     benchmarks/false_alarms.py --minutes 60 --spinners 6
+    benchmarks/false_alarms.py --minutes 5 --starve
     benchmarks/false_alarms.py --minutes 10 --debugger
 
-Needs the release build, the small model of its tests (ctest -R make_tiny_model), and gdb for --debugger."""
+Needs the release build, the small model of its tests (ctest -R make_tiny_model), root for --starve, and gdb for --debugger."""
 
 import argparse
 import os
@@ -23,6 +25,7 @@ from launched import bits, serving_workers
 
 ALARM = re.compile(r"rp-launch: .*(?:hang|stopped|killed|takes its place|goes on)")
 SPIN = "while True: pass"
+STARVED_S = 15  # more than HangWatch::kMinNs, the least that is a hang
 
 
 class TrainingRun:
@@ -62,6 +65,53 @@ def beside_spinners(run: TrainingRun, seconds: float) -> tuple[int, list[str]]:
     return count, wrong
 
 
+def set_policy(pid: int, policy: int, cores: set[int]) -> None:
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        os.sched_setscheduler(int(task.name), policy, os.sched_param(0))
+        os.sched_setaffinity(int(task.name), cores)
+
+
+def starve(run: TrainingRun, process: subprocess.Popen, rng: random.Random) -> bool:
+    """Takes the processor away from one worker for STARVED_S. Returns whether the run stood still meanwhile."""
+    pid = rng.choice(list(serving_workers(process).values()))
+    cores = os.sched_getaffinity(pid)
+    core = rng.choice(sorted(cores))
+    spinner = subprocess.Popen([sys.executable, "-c", SPIN], preexec_fn=lambda: (os.sched_setaffinity(0, {core}), os.nice(-20)))
+    try:
+        set_policy(pid, os.SCHED_IDLE, {core})
+        time.sleep(1)
+        before = num_steps(run.output)
+        time.sleep(STARVED_S)
+        return num_steps(run.output) == before
+    finally:
+        spinner.kill()
+        spinner.wait()
+        set_policy(pid, os.SCHED_OTHER, cores)
+
+
+def starved(run: TrainingRun, seconds: float, rng: random.Random) -> tuple[int, list[str]]:
+    """Takes the processor away from one worker after another until the time is over. Returns the number of runs, and what was
+    wrong."""
+    end, count, stood_still, wrong = time.monotonic() + seconds, 0, 0, []
+    while time.monotonic() < end:
+        process = run.start()
+        count += 1
+        try:
+            seen = 0
+            while process.poll() is None and time.monotonic() < end:
+                if (steps := num_steps(run.output)) < seen + 5 or len(serving_workers(process)) < run.workers:
+                    time.sleep(0.02)
+                    continue
+                stood_still += starve(run, process, rng)
+                seen = steps
+            wrong += run.problems(process)
+        except BaseException:
+            process.kill()
+            raise
+        print(f"run {count}: {stood_still} times a step took over {STARVED_S} s, {len(wrong)} problems so far", flush=True)
+    return count, wrong if stood_still > 0 else [*wrong, "no step was slow"]
+
+
 def under_debugger(run: TrainingRun, seconds: float, rng: random.Random) -> tuple[int, list[str]]:
     """Has gdb hold one worker for the time."""
     process = run.start()
@@ -85,6 +135,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--spinners", type=int, default=6)
+    parser.add_argument("--starve", action="store_true")
     parser.add_argument("--debugger", action="store_true")
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--steps", type=int, default=400)
@@ -92,9 +143,12 @@ def main() -> int:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         run = TrainingRun(Path(directory), arguments.workers, arguments.steps)
-        spinners = [] if arguments.debugger else [subprocess.Popen([sys.executable, "-c", SPIN]) for _ in range(arguments.spinners)]
+        is_alone = arguments.debugger or arguments.starve
+        spinners = [] if is_alone else [subprocess.Popen([sys.executable, "-c", SPIN]) for _ in range(arguments.spinners)]
         try:
-            if arguments.debugger:
+            if arguments.starve:
+                count, wrong = starved(run, 60 * arguments.minutes, random.Random(arguments.seed))
+            elif arguments.debugger:
                 count, wrong = under_debugger(run, 60 * arguments.minutes, random.Random(arguments.seed))
             else:
                 count, wrong = beside_spinners(run, 60 * arguments.minutes)

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Kills, stops or hangs workers of training runs at random times and compares the results with runs that were left alone: how
-many runs end with the same bits, how long rp-launch needs to report the harm, and how long until a replacement has a task.
+many runs end with the same bits, how long rp-launch needs to report the harm, and how long until a replacement has a task. A
+killed process lives on for some time, longer on a busy machine: the kernel takes its threads and its memory apart.
 
     benchmarks/kill_workers.py --runs 20 --kills 50 --seed 1
     benchmarks/kill_workers.py --runs 20 --stops 5 --hangs 5 --seed 1      # with --wait-timeout 1
@@ -18,6 +19,7 @@ import json
 import os
 import random
 import re
+import select
 import signal
 import statistics
 import subprocess
@@ -106,6 +108,7 @@ class HarmedRun:
 
     def __init__(self, words: list[str], output: Path, harms: list, rng: random.Random):
         self.harmed = {}  # pid -> (name of the harm, time)
+        self.ends = {}  # pid -> time at which the kernel says that the process has ended
         self.reported = {}  # pid -> time
         self.replaced = []  # (name of the harm, from the harm to the replacement's first task)
         self.ended = []  # names of the harms after which the run ended before a replacement had a task
@@ -114,8 +117,8 @@ class HarmedRun:
         self.process = subprocess.Popen(words, stdout=printed, stderr=subprocess.PIPE, text=True, env=may_hang())
         self.errors = []
         self.has_reported = threading.Condition()
-        reader = threading.Thread(target=self.read)
-        reader.start()
+        self.threads = [threading.Thread(target=self.read)]
+        self.threads[0].start()
         steps = 0
         while self.process.poll() is None and harms:
             time.sleep(rng.uniform(0.02, 0.2))
@@ -125,13 +128,20 @@ class HarmedRun:
                 steps = num_steps(output)
                 self.harm_one(*rng.choice(sorted(workers.items())))
         self.process.wait()
-        reader.join()
+        for thread in self.threads:
+            thread.join()
         printed.seek(0)
         self.printed = printed.read()
 
     def harm(self, pid: int) -> bool:
         """Does the next harm to this process. Returns false if it has ended before."""
         harm = self.harms[-1]
+        try:
+            process = os.pidfd_open(pid)
+        except ProcessLookupError:
+            return False
+        self.threads.append(threading.Thread(target=self.wait_for_end, args=(pid, process)))
+        self.threads[-1].start()
         self.harmed[pid] = (harm.__name__, time.monotonic())
         try:
             harm(pid)
@@ -140,6 +150,11 @@ class HarmedRun:
             return False
         self.harms.pop()
         return True
+
+    def wait_for_end(self, pid: int, process: int):
+        select.select([process], [], [])
+        self.ends[pid] = time.monotonic()
+        os.close(process)
 
     def harm_one(self, worker: int, pid: int):
         """Harms one worker, perhaps others soon after it, and waits for the reports and for the replacement."""
@@ -203,6 +218,7 @@ def main() -> int:
         parser.error("give --kills, --stops or --hangs")
     numbers = range(arguments.runs) if arguments.run is None else [arguments.run]
     detection, replacement, ended, num_good = {}, {}, [], 0
+    dying, noticing = [], []  # of killed workers
     for index in numbers:
         rng = random.Random(1000 * arguments.seed + index)
         left = [kill] * arguments.kills + [stop] * arguments.stops + [hang] * arguments.hangs
@@ -228,6 +244,9 @@ def main() -> int:
                 num_harmed += len(run.harmed)
                 for pid, (name, since) in run.harmed.items():
                     detection.setdefault(name, []).append(run.reported.get(pid, float("inf")) - since)
+                    if name == "kill":
+                        dying.append(run.ends[pid] - since)
+                        noticing.append(run.reported.get(pid, float("inf")) - run.ends[pid])
                 for name, seconds in run.replaced:
                     replacement.setdefault(name, []).append(seconds)
                 ended += run.ended
@@ -238,6 +257,8 @@ def main() -> int:
         if problems:
             print("".join(run.errors[-20:]), f"repeat: {' '.join(sys.argv)} --run {index}", flush=True)
     print(f"{num_good} of {len(numbers)} runs have the same bits and lost nothing else")
+    if dying:
+        print(f"kill: until the kernel has ended the process: {quantiles(dying)}; from then to its report: {quantiles(noticing)}")
     for name in detection:
         print(f"{name}: to its report: {quantiles(detection[name])} ({len(detection[name])})")
         num_alone = len(replacement.get(name, [])) + ended.count(name)

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Measures what readiness for lost processes costs: the same training with the defaults, and with --on-worker-failure abort
---on-coordinator-failure abort. Both run at the same time, each on a core of its own, and then once more with the cores
-exchanged: what slows the machine down slows down both. On one core nothing overlaps, so this counts work and not waits.
+--on-coordinator-failure abort. Both run at the same time, each on a core of its own, and exchange the cores several times a
+second: what slows the machine down slows down both. On one core nothing overlaps, so this counts work and not waits.
 
-    benchmarks/replay_cost.py --pairs 30
+    benchmarks/replay_cost.py --pairs 20
+    benchmarks/replay_cost.py --pairs 20 --tokens 256     # small steps, in which the optimizer weighs more
 
-Prints the ratios of their median step times and of the processor time of all processes, for synchronous steps, with and
-without clipping, and asynchronous ones, each with the interval that contains the mean with a probability of 95 %. The losses must be identical to the last bit.
-Needs the release build and the small model of its tests (ctest -R make_tiny_model), whose configuration it enlarges to 20
-million parameters."""
+Prints the ratio of the times of a step, for synchronous steps, with and without clipping, and asynchronous ones, with the
+interval that contains the mean with a probability of 95 %. The losses must be identical to the last bit. Needs the release
+build and the small model of its tests (ctest -R make_tiny_model), whose configuration it enlarges to 20 million parameters."""
 
 import argparse
 import json
@@ -17,20 +17,29 @@ import os
 import statistics
 import subprocess
 import tempfile
-from dataclasses import dataclass
+import time
 from pathlib import Path
 
 from kill_workers import command  # sets the paths for launched
-from launched import make_model
+from launched import children, make_model
 
 WITHOUT = ["--on-worker-failure", "abort", "--on-coordinator-failure", "abort"]
 
 
-@dataclass
-class Run:
-    step_seconds: float  # median, without the first step
-    processor_seconds: float
-    losses: list[float]
+EXCHANGE_S = 0.25
+
+
+def threads_of(pid: int) -> list[int]:
+    """Returns the threads of a process and of those that it has started."""
+    found, left = [], [pid]
+    while left:
+        pid = left.pop()
+        try:
+            found += [int(task.name) for task in Path(f"/proc/{pid}/task").iterdir()]
+        except OSError:
+            continue  # it has ended
+        left += children(pid)
+    return found
 
 
 class StartedRun:
@@ -39,14 +48,28 @@ class StartedRun:
         words = ["taskset", "-c", str(core), *command(output, 2, changes, options)]
         self.process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
-    def end(self) -> Run:
-        _, status, used = os.wait4(self.process.pid, 0)
-        self.process.returncode = os.waitstatus_to_exitcode(status)
+    def move_to(self, core: int) -> None:
+        for thread in threads_of(self.process.pid):
+            try:
+                os.sched_setaffinity(thread, {core})
+            except ProcessLookupError:
+                pass  # it has ended
+
+    def has_ended(self) -> bool:
+        return self.process.poll() is not None
+
+    def steps(self) -> list[dict]:
+        self.process.wait()
         if self.process.returncode != 0:
             raise subprocess.CalledProcessError(self.process.returncode, self.process.args)
-        steps = [json.loads(line) for line in (self.output / "metrics.jsonl").read_text().splitlines()]
-        return Run(statistics.median(step["seconds"] for step in steps[1:]), used.ru_utime + used.ru_stime,
-                   [step["loss"] for step in steps])
+        return [json.loads(line) for line in (self.output / "metrics.jsonl").read_text().splitlines()]
+
+
+def step_seconds(runs: list[StartedRun]) -> list[float]:
+    """Returns the time of a step of each run, without the first step and the last two, in which one run may be alone."""
+    steps = [run.steps() for run in runs]
+    assert all([step["loss"] for step in of_run] == [step["loss"] for step in steps[0]] for of_run in steps), "other losses"
+    return [statistics.fmean(step["seconds"] for step in of_run[1:-2]) for of_run in steps]
 
 
 def interval(logarithms: list[float]) -> str:
@@ -57,36 +80,37 @@ def interval(logarithms: list[float]) -> str:
 
 
 def measure(place: Path, name: str, changes: dict, cores: list[int], pairs: int) -> None:
-    steps, processors = [], []  # logarithms of ratios, a pair each
+    ratios = []  # their logarithms
     for number in range(pairs):
-        step = processor = 0.0
-        for order in (cores, cores[::-1]):
-            started = [StartedRun(place / f"{name}-{number}-{order[0]}-{index}", changes, options, core)
-                       for index, (options, core) in enumerate(zip(([], WITHOUT), order))]
-            ready, abort = (run.end() for run in started)
-            assert ready.losses == abort.losses, "readiness for lost processes changed a loss"
-            step += math.log(ready.step_seconds / abort.step_seconds) / 2
-            processor += math.log(ready.processor_seconds / abort.processor_seconds) / 2
-        steps.append(step)
-        processors.append(processor)
-        print(f"{name} {number}: step {math.exp(step):.4f} (about {ready.step_seconds * 1e3:.0f} ms), processor {math.exp(processor):.4f}",
-              flush=True)
-    print(f"{name}, {pairs} pairs: step time {interval(steps)}, processor time {interval(processors)}", flush=True)
+        runs = [StartedRun(place / f"{name}-{number}-{index}", changes, options, core)
+                for index, (options, core) in enumerate(zip(([], WITHOUT), cores))]
+        while not any(run.has_ended() for run in runs):
+            time.sleep(EXCHANGE_S)
+            cores = cores[::-1]
+            for run, core in zip(runs, cores):
+                run.move_to(core)
+        ready, abort = step_seconds(runs)
+        ratios.append(math.log(ready / abort))
+        print(f"{name} {number}: {ready / abort:.4f} ({ready * 1e3:.0f} ms)", flush=True)
+    print(f"{name}, {pairs} pairs: step time {interval(ratios)}", flush=True)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=30)
+    parser.add_argument("--pairs", type=int, default=20)
     parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--sequences", type=int, default=8, help="of 32 tokens, in each step")
+    parser.add_argument("--tokens", type=int, default=2048, help="in each step, a multiple of 256")
     arguments = parser.parse_args()
     cores = sorted(os.sched_getaffinity(0))[:2]
     if len(cores) < 2 or arguments.pairs < 2:
         parser.error("needs two cores and at least two pairs")
+    if arguments.tokens < 256 or arguments.tokens % 256 != 0:
+        parser.error("--tokens: a multiple of 256")
     with tempfile.TemporaryDirectory(prefix="rp-replay-cost-") as directory:
         place = Path(directory)
         model = make_model(place / "model", hidden_size=512, intermediate_size=1536, num_hidden_layers=6)
-        changes = {"model": model, "max_steps": arguments.steps, "batch_size": arguments.sequences, "save_every": "never"}
+        changes = {"model": model, "max_steps": arguments.steps, "batch_size": 8, "sequence_length": arguments.tokens // 8,
+                   "save_every": "never"}
         measure(place, "synchronous", changes, cores, arguments.pairs)
         measure(place, "synchronous, not clipped", changes | {"max_grad_norm": 0}, cores, arguments.pairs)
         measure(place, "asynchronous", changes | {"async": True}, cores, arguments.pairs)

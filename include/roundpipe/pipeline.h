@@ -119,7 +119,7 @@ class RoundResult {
 class StepResult {
  public:
   // Returns the global L2 norm of the step's gradient before clipping. Blocks until all gradients
-  // of the step are final.
+  // of the step are final and, if the run can be restarted, the step is recorded: it is not lost.
   [[nodiscard]] double grad_norm() const;
 
   // Returns true if the step changed no weight because a gradient is not finite (see StepOptions
