@@ -128,6 +128,7 @@ class HarmedRun:
                 steps = num_steps(output)
                 self.harm_one(*rng.choice(sorted(workers.items())))
         self.process.wait()
+        self.end = time.monotonic()
         for thread in self.threads:
             thread.join()
         printed.seek(0)
@@ -185,7 +186,10 @@ class HarmedRun:
     def problems(self) -> list[str]:
         """Returns what has happened besides the harm that was done."""
         found = [f"exit code {self.process.returncode}"] if self.process.returncode != 0 else []
-        return found + [f"process {pid} was lost, too" for pid in sorted(set(self.reported) - set(self.harmed))]
+        found += [f"process {pid} was lost, too" for pid in sorted(set(self.reported) - set(self.harmed))]
+        # At the end of a run, rp-launch kills its workers itself.
+        return found + [f"the {name} of process {pid} was not reported" for pid, (name, since) in self.harmed.items()
+                        if pid not in self.reported and since < self.end - 1]
 
     def read(self):
         for line in self.process.stderr:
@@ -242,11 +246,14 @@ def main() -> int:
                 if not problems and program.result(harmed, run.printed) != expected:
                     problems = ["not the same bits"]
                 num_harmed += len(run.harmed)
-                for pid, (name, since) in run.harmed.items():
-                    detection.setdefault(name, []).append(run.reported.get(pid, float("inf")) - since)
+                for pid, reported in run.reported.items():
+                    if pid not in run.harmed:
+                        continue
+                    name, since = run.harmed[pid]
+                    detection.setdefault(name, []).append(reported - since)
                     if name == "kill":
                         dying.append(run.ends[pid] - since)
-                        noticing.append(run.reported.get(pid, float("inf")) - run.ends[pid])
+                        noticing.append(reported - run.ends[pid])
                 for name, seconds in run.replaced:
                     replacement.setdefault(name, []).append(seconds)
                 ended += run.ended

@@ -108,7 +108,8 @@ def main():
         parser.error("--tokens: a multiple of 256")
     with tempfile.TemporaryDirectory(prefix="rp-replay-cost-") as directory:
         place = Path(directory)
-        model = make_model(place / "model", hidden_size=512, intermediate_size=1536, num_hidden_layers=6)
+        model = make_model(place / "model", hidden_size=512, intermediate_size=1536, num_hidden_layers=6,
+                           max_position_embeddings=2048)
         changes = {"model": model, "max_steps": arguments.steps, "batch_size": 8, "sequence_length": arguments.tokens // 8,
                    "save_every": "never"}
         measure(place, "synchronous", changes, cores, arguments.pairs)
