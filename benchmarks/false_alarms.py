@@ -25,7 +25,7 @@ from launched import bits, serving_workers
 
 ALARM = re.compile(r"rp-launch: .*(?:hang|stopped|killed|takes its place|goes on)")
 SPIN = "while True: pass"
-STARVED_S = 15  # more than HangWatch::kMinNs, the least that is a hang
+STARVED_S = 25  # more than the least time after which a task hangs (HangWatch::kMinNs)
 
 
 class TrainingRun:
@@ -90,20 +90,17 @@ def starve(run: TrainingRun, process: subprocess.Popen, rng: random.Random) -> b
 
 
 def starved(run: TrainingRun, seconds: float, rng: random.Random) -> tuple[int, list[str]]:
-    """Takes the processor away from one worker after another until the time is over. Returns the number of runs, and what was
-    wrong."""
+    """Takes the processor away from one worker in each run, until the time is over; only once, because after a slow task more
+    patience is right. Returns the number of runs, and what was wrong."""
     end, count, stood_still, wrong = time.monotonic() + seconds, 0, 0, []
     while time.monotonic() < end:
         process = run.start()
         count += 1
         try:
-            seen = 0
-            while process.poll() is None and time.monotonic() < end:
-                if (steps := num_steps(run.output)) < seen + 5 or len(serving_workers(process)) < run.workers:
-                    time.sleep(0.02)
-                    continue
-                stood_still += starve(run, process, rng)
-                seen = steps
+            first = rng.randrange(5, 50)
+            while process.poll() is None and (num_steps(run.output) < first or len(serving_workers(process)) < run.workers):
+                time.sleep(0.02)
+            stood_still += starve(run, process, rng)
             wrong += run.problems(process)
         except BaseException:
             process.kill()
