@@ -138,6 +138,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that no spinner is left
     with tempfile.TemporaryDirectory() as directory:
         run = TrainingRun(Path(directory), arguments.workers, arguments.steps)
         is_alone = arguments.debugger or arguments.starve

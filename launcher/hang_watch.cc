@@ -121,7 +121,7 @@ std::int64_t HangWatch::adapted_limit_ns(const ProcessSnapshot& coordinator, con
 void HangWatch::forget_silence() {
   silent_ns_ = 0;
   at_work_ns_ = 0;
-  suspect_ = 0;
+  suspect_wait_ = {};
 }
 
 std::optional<Hang> HangWatch::check_progress(const std::vector<ProcessSnapshot>& processes, std::int64_t slice_ns) {
@@ -141,12 +141,8 @@ std::optional<Hang> HangWatch::check_progress(const std::vector<ProcessSnapshot>
     return std::nullopt;
   }
   const ProcessSnapshot& suspect = processes[culprit->process];
-  const std::int64_t delay_ns = kernel_.run_delay_ns(suspect.pid);
-  const bool is_known = std::exchange(suspect_, suspect.pid) == suspect.pid;
-  const std::int64_t delayed_ns = is_known ? delay_ns - suspect_delay_ns_ : 0;
-  suspect_delay_ns_ = delay_ns;
   silent_ns_ += slice_ns;
-  if (suspect.kernel_state != 'D') at_work_ns_ += std::clamp<std::int64_t>(slice_ns - delayed_ns, 0, slice_ns);
+  at_work_ns_ += slice_ns - suspect_wait_.waited_ns(kernel_.thread_times(suspect.pid), slice_ns);
   const bool may_be_late = adapts_ && suspect.is_worker;
   const bool is_late = may_be_late && at_work_ns_ >= adapted_limit_ns(processes.front(), *culprit);
   if (silent_ns_ < wait_ns_ && !is_late) return std::nullopt;

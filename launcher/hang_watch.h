@@ -18,6 +18,7 @@
 
 #include "common/system/clock.h"
 #include "launcher/process/process_stat.h"
+#include "launcher/process/processor_wait.h"
 #include "launcher/process/run_dump.h"
 #include "launcher/process/runtime_settings.h"
 
@@ -36,7 +37,7 @@ class HangWatch {
   // How the kernel sees processes; replaced in tests.
   struct Kernel {
     std::function<pid_t(pid_t)> tracer_of = rp::tracer_of;
-    std::function<std::int64_t(pid_t)> run_delay_ns = rp::run_delay_ns;
+    std::function<std::vector<ThreadTimes>(pid_t)> thread_times = rp::thread_times;
     std::function<pid_t(pid_t, const std::string&)> thread_named = rp::thread_named;
   };
 
@@ -110,11 +111,10 @@ class HangWatch {
   std::int64_t checked_ns_ = 0;  // time of the last check
   std::vector<Process> processes_;
   std::vector<ProcessSnapshot> last_;
-  std::int64_t silent_ns_ = 0;   // without progress until now
-  std::int64_t longest_ns_ = 0;  // without progress, before there was some
-  std::int64_t at_work_ns_ = 0;  // of silent_ns_: without the culprit's waits for a processor or a disk
-  pid_t suspect_ = 0;            // the culprit at the last check
-  std::int64_t suspect_delay_ns_ = 0;
+  std::int64_t silent_ns_ = 0;         // without progress until now
+  std::int64_t longest_ns_ = 0;        // without progress, before there was some
+  std::int64_t at_work_ns_ = 0;        // of silent_ns_: without the culprit's waits for a processor or a disk
+  ProcessorWait suspect_wait_;         // of the culprit
   std::map<std::int64_t, int> hangs_;  // by slot
 };
 

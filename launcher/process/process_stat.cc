@@ -1,6 +1,5 @@
 #include "launcher/process/process_stat.h"
 
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -25,11 +24,9 @@ std::vector<std::filesystem::path> threads_of(pid_t pid) {
   return threads;
 }
 
-}  // namespace
-
 // Parses the text after the last ')', because a program's name may contain brackets and spaces.
-ProcessStat process_stat(pid_t pid) {
-  std::ifstream file(cat("/proc/", pid, "/stat"));
+ProcessStat stat_of(const std::filesystem::path& process_or_thread) {
+  std::ifstream file(process_or_thread / "stat");
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   const std::size_t bracket = text.rfind(')');
   if (bracket == std::string::npos) return {};
@@ -45,6 +42,10 @@ ProcessStat process_stat(pid_t pid) {
   fields >> stat.start_ticks;
   return stat;
 }
+
+}  // namespace
+
+ProcessStat process_stat(pid_t pid) { return stat_of(cat("/proc/", pid)); }
 
 ProcessMemory process_memory(pid_t pid) {
   ProcessMemory memory;
@@ -69,14 +70,14 @@ pid_t tracer_of(pid_t pid) {
   return 0;
 }
 
-std::int64_t run_delay_ns(pid_t pid) {
-  std::int64_t longest_ns = 0;
+std::vector<ThreadTimes> thread_times(pid_t pid) {
+  std::vector<ThreadTimes> times;
   for (const std::filesystem::path& thread : threads_of(pid)) {
+    ThreadTimes found{.thread = std::stoi(thread.filename()), .state = stat_of(thread).state};
     std::ifstream file(thread / "schedstat");
-    std::int64_t run_ns = 0, delay_ns = 0;
-    if (file >> run_ns >> delay_ns) longest_ns = std::max(longest_ns, delay_ns);
+    if (file >> found.run_ns >> found.delay_ns) times.push_back(found);
   }
-  return longest_ns;
+  return times;
 }
 
 pid_t thread_named(pid_t pid, const std::string& name) {

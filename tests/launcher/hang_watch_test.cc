@@ -34,7 +34,7 @@ class HangWatchTest : public testing::Test {
       const double slice = static_cast<double>(HangWatch::kIntervalNs) / 1e9;
       seconds += slice;
       now_ns_ += HangWatch::kIntervalNs;
-      for (auto& [pid, delay_ns] : delays_) delay_ns += delay_per_interval_ns_;
+      threads_.front().delay_ns += delay_per_interval_ns_;
       hang_ = watch_.check(processes_, now_ns_, notes_);
       if (hang_) return seconds;
     }
@@ -47,12 +47,12 @@ class HangWatchTest : public testing::Test {
   }
 
   std::vector<ProcessSnapshot> processes_;
-  std::map<pid_t, std::int64_t> delays_{{100, 0}, {101, 0}, {102, 0}};
+  std::vector<ThreadTimes> threads_{{.thread = 7, .state = 'S'}, {.thread = 8, .state = 'S', .delay_ns = kNsPerSecond}};
   std::int64_t delay_per_interval_ns_ = 0;
   pid_t traced_ = 0;
   HangWatch watch_{
       {.tracer_of = [this](pid_t pid) { return pid == traced_ ? 7 : 0; },
-       .run_delay_ns = [this](pid_t pid) { return delays_[pid]; },
+       .thread_times = [this](pid_t) { return threads_; },
        .thread_named = [](pid_t pid,
                           const std::string& name) { return name == "rp-compute" ? pid + 1000 : pid + 2000; }}};
   std::int64_t now_ns_ = 50 * kNsPerSecond;
@@ -73,7 +73,7 @@ TEST_F(HangWatchTest, AProcessThatHasCrashedMayWaitForADebugger) {
   progress();
   EXPECT_NEAR(silence(), 10, 1) << "it is not asked to wait";
   watch_ = HangWatch({.tracer_of = [](pid_t) { return 0; },
-                      .run_delay_ns = [](pid_t) { return 0; },
+                      .thread_times = [](pid_t) { return std::vector<ThreadTimes>(); },
                       .thread_named = [](pid_t pid, const std::string&) { return pid; }},
                      /*expects_debuggers=*/true);
   watch_.set_wait_timeout(0, true);
@@ -114,9 +114,12 @@ TEST_F(HangWatchTest, TimeInWhichItsThreadsWaitForAProcessorOrADiskDoesNotCount)
   delay_per_interval_ns_ = HangWatch::kIntervalNs * 9 / 10;
   EXPECT_NEAR(silence(), 100, 6) << "it gets a tenth of a processor";
   delay_per_interval_ns_ = 0;
-  processes_[2].kernel_state = 'D';
+  threads_.front().state = 'D';
   commit_waits_for(1, 58);
   EXPECT_NEAR(silence(), 600, 1);
+  threads_.front().state = 'R';
+  commit_waits_for(1, 59);
+  EXPECT_NEAR(silence(), 600, 1) << "it gets no processor at all";
 }
 
 TEST_F(HangWatchTest, ADebuggerStopsTheClockForAll) {
