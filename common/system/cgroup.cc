@@ -6,22 +6,17 @@
 #include <sstream>
 #include <system_error>
 
+#include "common/system/kernel_file.h"
+
 namespace rp {
 
 namespace fs = std::filesystem;
 
 namespace {
 
-std::string file_text(const fs::path& file) {
-  std::ifstream in(file);
-  std::ostringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
-
 // v2: the file contains "max 100000" or "150000 100000" (microseconds: quota, period).
 std::optional<double> quota_v2(const fs::path& level) {
-  std::istringstream text(file_text(level / "cpu.max"));
+  std::istringstream text(kernel_file_text(level / "cpu.max"));
   double quota_us = 0;
   double period_us = 0;
   if (!(text >> quota_us >> period_us) || quota_us <= 0 || period_us <= 0) return std::nullopt;
@@ -30,7 +25,8 @@ std::optional<double> quota_v2(const fs::path& level) {
 
 // v1: a quota of -1 means no limit.
 std::optional<double> quota_v1(const fs::path& level) {
-  std::istringstream text(file_text(level / "cpu.cfs_quota_us") + " " + file_text(level / "cpu.cfs_period_us"));
+  std::istringstream text(kernel_file_text(level / "cpu.cfs_quota_us") + " " +
+                          kernel_file_text(level / "cpu.cfs_period_us"));
   double quota_us = 0;
   double period_us = 0;
   if (!(text >> quota_us >> period_us) || quota_us <= 0 || period_us <= 0) return std::nullopt;
@@ -59,7 +55,7 @@ std::optional<std::uint64_t> number_in(const fs::path& file) {
 
 // Returns the number after `key` in a file of lines "key number".
 std::optional<std::uint64_t> number_of(const fs::path& file, const std::string& key) {
-  std::istringstream text(file_text(file));
+  std::istringstream text(kernel_file_text(file));
   std::string word;
   std::uint64_t number = 0;
   while (text >> word >> number) {
@@ -119,7 +115,7 @@ std::vector<fs::path> existing_levels(const fs::path& root, const fs::path& path
 }  // namespace
 
 Cgroup Cgroup::of_this_process(const std::string& root) {
-  return Cgroup(root + "/sys/fs/cgroup", file_text(root + "/proc/self/cgroup"));
+  return Cgroup(root + "/sys/fs/cgroup", kernel_file_text(root + "/proc/self/cgroup"));
 }
 
 Cgroup::Cgroup(fs::path mount, const std::string& membership) : mount_(std::move(mount)), membership_(membership) {}

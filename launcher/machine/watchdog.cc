@@ -12,28 +12,22 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <random>
 #include <sstream>
 #include <system_error>
 
 #include "common/system/clock.h"
 #include "common/system/fd.h"
+#include "common/system/kernel_file.h"
 #include "common/text.h"
 
 namespace rp {
 
 namespace {
 
-std::string text_of(const std::filesystem::path& file) {
-  std::ifstream in(file);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
 // Returns the value that the variable had when the process was started; "" if it is not set, or must not be read.
 std::string variable_of(const std::filesystem::path& process, const std::string& name) {
-  const std::string variables = '\0' + text_of(process / "environ");
+  const std::string variables = '\0' + kernel_file_text(process / "environ");
   const std::size_t begin = variables.find(cat(std::string(1, '\0'), name, "="));
   if (begin == std::string::npos) return "";
   const std::size_t value = begin + name.size() + 2;
@@ -42,8 +36,8 @@ std::string variable_of(const std::filesystem::path& process, const std::string&
 
 // Returns whether the process is in this process's control groups or in groups below them.
 bool is_in_own_groups(const std::filesystem::path& process) {
-  std::istringstream own(text_of("/proc/self/cgroup"));
-  std::istringstream others(text_of(process / "cgroup"));
+  std::istringstream own(kernel_file_text("/proc/self/cgroup"));
+  std::istringstream others(kernel_file_text(process / "cgroup"));
   for (std::string mine, other; std::getline(own, mine) && std::getline(others, other);) {
     if (!other.starts_with(mine)) return false;
   }

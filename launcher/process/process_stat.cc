@@ -2,13 +2,13 @@
 
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <sstream>
 #include <string>
 #include <string_view>
 #include <system_error>
 #include <vector>
 
+#include "common/system/kernel_file.h"
 #include "common/text.h"
 
 namespace rp {
@@ -26,8 +26,7 @@ std::vector<std::filesystem::path> threads_of(pid_t pid) {
 
 // Parses the text after the last ')', because a program's name may contain brackets and spaces.
 ProcessStat stat_of(const std::filesystem::path& process_or_thread) {
-  std::ifstream file(process_or_thread / "stat");
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const std::string text = kernel_file_text(process_or_thread / "stat");
   const std::size_t bracket = text.rfind(')');
   if (bracket == std::string::npos) return {};
   std::istringstream fields(text.substr(bracket + 1));

@@ -8,14 +8,13 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <optional>
 #include <set>
 #include <system_error>
 #include <utility>
 
 #include "common/system/fd.h"
+#include "common/system/kernel_file.h"
 #include "common/text.h"
 #include "hoststore/records/fault_board.h"
 #include "roundpipe/error.h"
@@ -36,11 +35,6 @@ double seconds_since_start_of_machine() {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) / 1e9;
 }
 
-std::string content_of(const fs::path& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 std::vector<fs::path> entries_of(const fs::path& directory, std::error_code& error) {
   std::vector<fs::path> entries;
   for (fs::directory_iterator entry(directory, error); !error && entry != fs::directory_iterator();
@@ -58,13 +52,13 @@ std::vector<pid_t> launchers_of(uid_t user) {
     if (!std::all_of(name.begin(), name.end(), [](unsigned char c) { return std::isdigit(c) != 0; })) continue;
     struct stat info {};
     if (stat(process.c_str(), &info) != 0 || info.st_uid != user) continue;
-    if (content_of(process / "comm") == cat(kLauncherName, "\n")) launchers.push_back(std::stoi(name));
+    if (kernel_file_text(process / "comm") == cat(kLauncherName, "\n")) launchers.push_back(std::stoi(name));
   }
   return launchers;
 }
 
 std::vector<std::string> command_of(pid_t pid) {
-  const std::string text = content_of(cat("/proc/", pid, "/cmdline"));
+  const std::string text = kernel_file_text(cat("/proc/", pid, "/cmdline"));
   std::vector<std::string> words;
   for (std::size_t begin = 0; begin < text.size();) {
     const std::size_t end = std::min(text.find('\0', begin), text.size());

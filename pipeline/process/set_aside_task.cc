@@ -3,13 +3,12 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "common/system/clock.h"
+#include "common/system/kernel_file.h"
 #include "common/text.h"
 #include "coordinator/rounds/completions.h"
 #include "coordinator/rounds/task_failure.h"
@@ -21,8 +20,7 @@ namespace {
 
 // Returns the arguments of this process, without the program's name.
 std::vector<std::string> own_arguments() {
-  std::ifstream file("/proc/self/cmdline", std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const std::string text = kernel_file_text("/proc/self/cmdline");
   std::vector<std::string> arguments;
   for (std::size_t begin = 0; begin < text.size();) {
     const std::size_t end = text.find('\0', begin);
