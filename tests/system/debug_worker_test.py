@@ -129,11 +129,12 @@ class TerminalTest(unittest.TestCase):
     def exit_code(self) -> int:
         end = time.monotonic() + 60
         while time.monotonic() < end:
-            try:
-                self.text += os.read(self.terminal, 65536).decode(errors="replace")
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            try:  # after the wait, so that what is written last is read
+                while text := os.read(self.terminal, 65536):
+                    self.text += text.decode(errors="replace")
             except OSError:
                 pass  # nothing to read, or all have closed it
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
                 self.pid = 0
                 return os.waitstatus_to_exitcode(status)
