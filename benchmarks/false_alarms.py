@@ -66,9 +66,13 @@ def beside_spinners(run: TrainingRun, seconds: float) -> tuple[int, list[str]]:
 
 
 def set_policy(pid: int, policy: int, cores: set[int]) -> None:
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        os.sched_setscheduler(int(task.name), policy, os.sched_param(0))
-        os.sched_setaffinity(int(task.name), cores)
+    """Sets the scheduling policy and the cores of all threads of a process, if it has not ended."""
+    try:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            os.sched_setscheduler(int(task.name), policy, os.sched_param(0))
+            os.sched_setaffinity(int(task.name), cores)
+    except (FileNotFoundError, ProcessLookupError):
+        pass
 
 
 def starve(run: TrainingRun, process: subprocess.Popen, rng: random.Random) -> bool:

@@ -24,9 +24,7 @@ from kill_workers import command  # sets the paths for launched
 from launched import children, make_model
 
 WITHOUT = ["--on-worker-failure", "abort", "--on-coordinator-failure", "abort"]
-
-
-EXCHANGE_S = 0.25
+EXCHANGE_S = 0.25  # after this time the two runs exchange their cores
 
 
 def threads_of(pid: int) -> list[int]:
