@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
 #include <sstream>
 #include <system_error>
 
@@ -47,9 +46,9 @@ constexpr MemoryFiles kMemoryV1 = {"memory.limit_in_bytes",
 constexpr MemoryFiles kMemoryV2 = {"memory.max", "memory.current", "memory.peak", {"inactive_file", "active_file"}};
 
 std::optional<std::uint64_t> number_in(const fs::path& file) {
-  std::ifstream in(file);
+  std::istringstream text(kernel_file_text(file));
   std::uint64_t number = 0;
-  if (!(in >> number)) return std::nullopt;  // absent, or "max"
+  if (!(text >> number)) return std::nullopt;  // absent, or "max"
   return number;
 }
 

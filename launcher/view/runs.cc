@@ -58,13 +58,7 @@ std::vector<pid_t> launchers_of(uid_t user) {
 }
 
 std::vector<std::string> command_of(pid_t pid) {
-  const std::string text = kernel_file_text(cat("/proc/", pid, "/cmdline"));
-  std::vector<std::string> words;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find('\0', begin), text.size());
-    words.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
+  std::vector<std::string> words = command_line_of(pid);
   if (!words.empty()) words[0] = fs::path(words[0]).filename();
   return words;
 }

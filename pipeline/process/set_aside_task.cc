@@ -20,15 +20,9 @@ namespace {
 
 // Returns the arguments of this process, without the program's name.
 std::vector<std::string> own_arguments() {
-  const std::string text = kernel_file_text("/proc/self/cmdline");
-  std::vector<std::string> arguments;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = text.find('\0', begin);
-    arguments.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  if (!arguments.empty()) arguments.erase(arguments.begin());
-  return arguments;
+  std::vector<std::string> words = command_line_of(getpid());
+  if (!words.empty()) words.erase(words.begin());
+  return words;
 }
 
 // Writes the file to the first of these directories in which that is possible. Returns its path; otherwise sets

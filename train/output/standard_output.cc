@@ -41,6 +41,7 @@ Stream& err() {
 }
 std::function<bool()> g_stop_requested;
 std::function<void(const std::string&)> g_failure_log;
+std::string g_failure;       // print()'s report of a failure; empty: none
 std::int64_t g_stop_ns = 0;  // when a request to end was first seen; 0: not yet
 
 // Returns false once there is no time left to wait for a reader.
@@ -75,18 +76,20 @@ bool write_text(Stream& stream, std::string_view text) {
 
 void print(const std::string& text) {
   if (write_text(out(), text)) return;
-  const std::string failure =
-      cat("train: ", out().error == EPIPE ? "stdout has no reader any more" : "stdout cannot be written", " (",
-          errno_text(out().error), "); the run goes on, and metrics.jsonl has its steps\n");
-  print_error(failure);
-  if (g_failure_log) g_failure_log(failure);
+  g_failure = cat("train: ", out().error == EPIPE ? "stdout has no reader any more" : "stdout cannot be written", " (",
+                  errno_text(out().error), "); the run goes on, and metrics.jsonl has its steps\n");
+  print_error(g_failure);
+  if (g_failure_log) g_failure_log(g_failure);
 }
 
 void print_error(const std::string& text) { (void)write_text(err(), text); }
 
 void set_print_limit(std::function<bool()> stop_requested) { g_stop_requested = std::move(stop_requested); }
 
-void set_failure_log(std::function<void(const std::string&)> log) { g_failure_log = std::move(log); }
+void set_failure_log(std::function<void(const std::string&)> log) {
+  g_failure_log = std::move(log);
+  if (g_failure_log && !g_failure.empty()) g_failure_log(g_failure);
+}
 
 void report_dropped_output() {
   if (out().dropped_bytes > 0)
