@@ -6,9 +6,10 @@ second: what slows the machine down slows down both. On one core nothing overlap
     benchmarks/replay_cost.py --pairs 20
     benchmarks/replay_cost.py --pairs 20 --tokens 256     # small steps, in which the optimizer weighs more
 
-Prints the ratio of the times of a step, for synchronous steps, with and without clipping, and asynchronous ones, with the
-interval that contains the mean with a probability of 95 %. The losses must be identical to the last bit. Needs the release
-build and the small model of its tests (ctest -R make_tiny_model), whose configuration it enlarges to 20 million parameters."""
+Prints the ratio of the times of a step, for synchronous steps, with and without clipping, and asynchronous ones, and of all
+pairs together, with the interval that contains the mean with a probability of 95 %. The losses must be identical to the last
+bit. Needs the release build and the small model of its tests (ctest -R make_tiny_model), whose configuration it enlarges to 20
+million parameters."""
 
 import argparse
 import json
@@ -77,7 +78,7 @@ def interval(logarithms: list[float]) -> str:
     return f"{math.exp(mean):.4f} ({math.exp(mean - deviation):.4f} to {math.exp(mean + deviation):.4f})"
 
 
-def measure(place: Path, name: str, changes: dict, cores: list[int], pairs: int) -> None:
+def measure(place: Path, name: str, changes: dict, cores: list[int], pairs: int) -> list[float]:
     ratios = []  # their logarithms
     for number in range(pairs):
         runs = [StartedRun(place / f"{name}-{number}-{index}", changes, options, core)
@@ -91,6 +92,7 @@ def measure(place: Path, name: str, changes: dict, cores: list[int], pairs: int)
         ratios.append(math.log(ready / abort))
         print(f"{name} {number}: {ready / abort:.4f} ({ready * 1e3:.0f} ms)", flush=True)
     print(f"{name}, {pairs} pairs: step time {interval(ratios)}", flush=True)
+    return ratios
 
 
 def main():
@@ -110,9 +112,10 @@ def main():
                            max_position_embeddings=2048)
         changes = {"model": model, "max_steps": arguments.steps, "batch_size": 8, "sequence_length": arguments.tokens // 8,
                    "save_every": "never"}
-        measure(place, "synchronous", changes, cores, arguments.pairs)
-        measure(place, "synchronous, not clipped", changes | {"max_grad_norm": 0}, cores, arguments.pairs)
-        measure(place, "asynchronous", changes | {"async": True}, cores, arguments.pairs)
+        ratios = measure(place, "synchronous", changes, cores, arguments.pairs)
+        ratios += measure(place, "synchronous, not clipped", changes | {"max_grad_norm": 0}, cores, arguments.pairs)
+        ratios += measure(place, "asynchronous", changes | {"async": True}, cores, arguments.pairs)
+        print(f"all, {len(ratios)} pairs: step time {interval(ratios)}")
 
 
 if __name__ == "__main__":
