@@ -91,12 +91,13 @@ def main() -> int:
         workers = index % 4 + 1
         num_to_do = 14 * arguments.kills + 30
         changes = {"max_steps": num_to_do, "save_every": num_to_do} | combination(index, arguments.seed)
+        file = "model.safetensors"
         if "lora_rank" in changes:
             changes["lora_rank"] = 64
-        file = "adapter_model.safetensors" if "lora_rank" in changes else "model.safetensors"
+            file = "adapter_model.safetensors"
         shown = dict(changes)
         with tempfile.TemporaryDirectory() as directory:
-            # Larger than the small model and its adapters, so that a step takes some milliseconds to apply.
+            # Larger than the small model, and with adapters of a larger rank, so that a step takes some milliseconds to apply.
             changes["model"] = make_model(Path(directory) / "model", hidden_size=256, intermediate_size=1024, num_hidden_layers=6)
             alone, killed = Path(directory) / "alone", Path(directory) / "killed"
             subprocess.run(command(alone, 2, changes, []), check=True, capture_output=True)

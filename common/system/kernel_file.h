@@ -13,7 +13,7 @@ namespace rp {
 // file of a process that ends meanwhile can be opened, and then reading it fails.
 [[nodiscard]] std::string kernel_file_text(const std::filesystem::path& file);
 
-// Returns the words of a process's command line, the program's name first; none if the process has ended.
+// Returns the words of a process's command line, the program's name first. There are none if the process has ended.
 [[nodiscard]] std::vector<std::string> command_line_of(pid_t process);
 
 }  // namespace rp

@@ -20,7 +20,7 @@ void print_error(const std::string& text);
 void set_print_limit(std::function<bool()> stop_requested);
 
 // Sets a function that also receives print()'s report of a failure, until another one or {} is set.
-// It receives a report of earlier at once.
+// If print() has failed before, the function is called at once.
 void set_failure_log(std::function<void(const std::string&)> log);
 
 // Throws rp::Error (kOutputFailed) if something could not be printed, unless its reader closed the
