@@ -45,8 +45,6 @@ namespace {
 #define RP_EVERY_INSTRUCTION_SET
 #endif
 
-constexpr std::size_t kChunkElements = 65'536;
-
 // Memory in pages of its own, released by the destructor.
 template <typename T>
 class Pages {
@@ -90,7 +88,7 @@ struct Arrays {
 
 template <typename Pass>
 void for_each_chunk(std::size_t n, ThreadTeam& team, const Pass& pass) {
-  team.run((n + kChunkElements - 1) / kChunkElements, [&](std::size_t chunk) {
+  team.run(num_chunks(n), [&](std::size_t chunk) {
     const std::size_t begin = chunk * kChunkElements;
     pass(begin, std::min(begin + kChunkElements, n));
   });
@@ -180,7 +178,7 @@ Candidate fused(Arrays& a, const UpdateKernels& kernels) {
 Candidate with_journal(Arrays& a, Pages<std::byte>& memory, int num_threads) {
   const auto pass = std::make_shared<std::uint64_t>(0);
   return {"fused, with journal", 28, {}, {}, [&a, &memory, pass, num_threads](ThreadTeam& team) {
-            UpdateJournal journal(memory.data(), num_journal_chunks(a.n), num_threads);
+            UpdateJournal journal(memory.data(), num_chunks(a.n), num_threads);
             const void* uses[] = {a.gradient.data()};
             const UpdateSpan whole{.begin = 0, .end = a.n, .step = kStep};
             update_group({.old_master = a.master.data(),
@@ -255,7 +253,7 @@ double seconds_of(const Candidate& candidate, std::size_t n, ThreadTeam& team) {
 
 void compare(Arrays& a, int num_threads, int repetitions, const char* pages) {
   ThreadTeam team(num_threads);
-  Pages<std::byte> journal(UpdateJournal::bytes(num_journal_chunks(a.n), num_threads), false);
+  Pages<std::byte> journal(UpdateJournal::bytes(num_chunks(a.n), num_threads), false);
   const std::vector<Candidate> all = candidates(a, journal, num_threads);
   struct Measured {
     std::vector<double> seconds, of_triad_rate, of_fused_time;

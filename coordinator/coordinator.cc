@@ -31,8 +31,14 @@ Coordinator::Coordinator(Store& store, CoordinatorOptions options)
       inputs_(store),
       trace_(options_.trace, store.catalogue()),
       waits_(traced_waits(CoordinatorThread::kUser)),
+      losses_(options_.network == nullptr ? nullptr
+                                          : std::make_unique<LossExchange>(*options_.network,
+                                                                           [this] {
+                                                                             const MutexLock lock(state_.mutex);
+                                                                             state_.wake();
+                                                                           })),
       pipelines_(make_pipelines()),
-      state_(store, inputs_, pipelines_, options_.board, options_.on_commit),
+      state_(store, inputs_, pipelines_, options_.board, options_.on_commit, losses_.get()),
       commit_(store, state_, trace_, traced_waits(CoordinatorThread::kCommit), options_.on_hang, options_.on_set_aside,
               [this](const std::exception_ptr& error) { fail(error); }) {}
 
@@ -57,7 +63,8 @@ std::vector<std::unique_ptr<PipelineState>> Coordinator::make_pipelines() {
                        .board = options_.board,
                        .trace = &trace_.updates(state->number),
                        .make_updater = options_.make_updater,
-                       .journal = store_.journal()});
+                       .journal = store_.journal(),
+                       .network = options_.network});
     pipelines.push_back(std::move(state));
   }
   return pipelines;
@@ -69,6 +76,7 @@ void Coordinator::end() {
   if (commit_.is_joined()) return;
   fail(std::make_exception_ptr(Error(ExitCode::kUserError, "the session has ended")));
   commit_.join();
+  if (options_.network != nullptr) options_.network->stop();
   for (const auto& pipeline : pipelines_) pipeline->updates->end();  // failures that they report still arrive here
   store_.epoch().publish_wanted(kEndEpoch);
 }
@@ -183,10 +191,11 @@ std::shared_ptr<Round> Coordinator::accept_round(const RoundTraits& traits, cons
                                                  const Plan* plan) {
   PipelineState& state = at(traits.pipeline);
   RP_ASSERT(inputs.inputs.size() == static_cast<std::size_t>(traits.num_microbatches));
-  const std::int64_t since = trace_.now();
-  wait_for_flight(traits.pipeline);
   if (!state.is_stamped) WeightStamps(store_).stamp_all(static_cast<std::uint32_t>(traits.pipeline), state.version());
   state.is_stamped = true;
+  if (const int node = state.node_of_next(traits); !is_own(node)) return accept_elsewhere(traits, node);
+  const std::int64_t since = trace_.now();
+  wait_for_flight(traits.pipeline);
   auto round = state.next_round(traits, store_.catalogue().pipelines()[traits.pipeline]);
   round->num_input_imports = static_cast<int>(inputs.input_imports.size());
   round->num_argument_imports = static_cast<int>(inputs.argument_imports.size());
@@ -197,12 +206,30 @@ std::shared_ptr<Round> Coordinator::accept_round(const RoundTraits& traits, cons
   RP_CRASH_POINT("coordinator.round.has_number");
   const std::int64_t copy_since = trace_.now();
   trace_.copy_inputs(*round, inputs_.place_round(*round, inputs), copy_since);
-  state.count(traits);
+  state.count(traits, /*is_own=*/true);
   MutexLock lock(state_.mutex);
   state_.check_failure();
   state_.flow.accept(round, inputs);
   state_.wake();
   trace_.accept_round(*round, since);
+  return round;
+}
+
+std::shared_ptr<Round> Coordinator::accept_elsewhere(const RoundTraits& traits, int node) {
+  RP_ASSERT(traits.gives_loss() && !traits.gives_outputs() && !traits.keeps_graph && !traits.input_gradient);
+  PipelineState& state = at(traits.pipeline);
+  auto round = state.next_round(traits, store_.catalogue().pipelines()[traits.pipeline]);
+  state.count(traits, /*is_own=*/false);
+  MutexLock lock(state_.mutex);
+  state_.check_failure();
+  round->move_to(RoundState::kElsewhere);
+  if (traits.kind == RoundKind::kForwardBackward && state.is_trained)
+    state.updates->round_elsewhere(node, round->next_version, round->place_in_step);
+  losses_->receive(node, traits.pipeline, [this, round](std::vector<double> losses) {
+    const MutexLock lock_of_network(state_.mutex);
+    round->losses = std::move(losses);
+    round->move_to(RoundState::kDone);
+  });
   return round;
 }
 
@@ -216,8 +243,8 @@ void Coordinator::accept_backward(const std::shared_ptr<Round>& round, const std
   }
   MutexLock lock(state_.mutex);
   state_.check_failure();
-  state_.flow.accept_backward(round, state.num_attempts);
-  state.count_backward();
+  state_.flow.accept_backward(round, state.num_attempts, static_cast<std::uint64_t>(state.rounds_since_step));
+  state.count_backward(/*is_own=*/true);
   state_.wake();
 }
 
@@ -296,6 +323,9 @@ void Coordinator::synchronize() {
     MutexLock lock(state_.mutex);
     const Dispatcher& slots = state_.flow.slots();
     while (slots.num_committed() < slots.num_appended() && !state_.has_failed()) {
+      state_.sleep(waits_, {.kind = WaitKind::kCommits});
+    }
+    while (losses_ != nullptr && !losses_->is_idle() && !state_.has_failed()) {
       state_.sleep(waits_, {.kind = WaitKind::kCommits});
     }
     state_.check_failure();

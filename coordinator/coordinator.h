@@ -47,6 +47,7 @@ struct CoordinatorOptions {
   OnCommit on_commit{};
   OnSetAside on_set_aside{};         // called by the commit thread; needed only if set_aside() may be called
   GroupUpdaterMaker make_updater{};  // empty: steps update the weights in host memory
+  NodeNetwork* network = nullptr;    // to the other nodes of the run; nullptr if there are none
 };
 
 class Coordinator {
@@ -85,7 +86,8 @@ class Coordinator {
 
   // Copies the inputs and dispatches the round. Blocks while two rounds of the pipeline are in
   // flight. Throws the error of fail(). Keeps blocks for the caller until drop(): the outputs and
-  // the gradient of the inputs, as the traits request.
+  // the gradient of the inputs, as the traits request. If another node computes the round, it is
+  // only counted, and has no blocks. REQUIRES on several nodes: a round gives only losses.
   std::shared_ptr<Round> accept_round(const RoundTraits& traits, const RoundInputs& inputs, const Plan* plan = nullptr);
 
   // Dispatches the backward pass of a round that keeps its graph. `gradients`: the gradients of the
@@ -166,12 +168,15 @@ class Coordinator {
   template <typename Do>
   void wait_for_updates(const Wait& what, Do wait);
   void wait_for_flight(int pipeline);
+  [[nodiscard]] bool is_own(int node) const { return node == store_.catalogue().place().node; }
+  std::shared_ptr<Round> accept_elsewhere(const RoundTraits& traits, int node);
 
   Store& store_;
   const CoordinatorOptions options_;
   InputBlocks inputs_;
   CoordinatorTrace trace_;
-  WaitRecord waits_;  // of the caller's thread
+  WaitRecord waits_;                            // of the caller's thread
+  const std::unique_ptr<LossExchange> losses_;  // nullptr if there is one node
   const std::vector<std::unique_ptr<PipelineState>> pipelines_;
   CoordinatorState state_;
   CommitThread commit_;

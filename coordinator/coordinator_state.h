@@ -22,8 +22,8 @@ class CoordinatorState {
  public:
   // The arguments are those of RoundFlow.
   CoordinatorState(Store& store, InputBlocks& inputs, const std::vector<std::unique_ptr<PipelineState>>& pipelines,
-                   std::optional<FaultBoardEntry> board, OnCommit on_commit)
-      : flow(store, inputs, pipelines, board, std::move(on_commit)) {}
+                   std::optional<FaultBoardEntry> board, OnCommit on_commit, LossExchange* other_nodes)
+      : flow(store, inputs, pipelines, board, std::move(on_commit), other_nodes) {}
 
   Mutex mutex;
   RoundFlow flow RP_GUARDED_BY(mutex);

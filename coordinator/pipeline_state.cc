@@ -2,6 +2,12 @@
 
 namespace rp {
 
+int PipelineState::node_of_next(const RoundTraits& traits) const {
+  const std::uint64_t place =
+      traits.mode == RoundMode::kTrain ? static_cast<std::uint64_t>(rounds_since_step) : num_evaluations;
+  return settings.nodes_of_rounds[place % settings.nodes_of_rounds.size()];
+}
+
 std::shared_ptr<Round> PipelineState::next_round(const RoundTraits& traits, const PipelineRecord& record) const {
   auto round = std::make_shared<Round>();
   round->traits = traits;
@@ -15,20 +21,21 @@ std::shared_ptr<Round> PipelineState::next_round(const RoundTraits& traits, cons
   round->version = used_version(newest);
   round->next_version = version() + 1;
   round->attempt = num_attempts;
+  round->place_in_step = static_cast<std::uint64_t>(rounds_since_step);
   return round;
 }
 
-void PipelineState::count(const RoundTraits& traits) {
+void PipelineState::count(const RoundTraits& traits, bool is_own) {
   if (traits.mode == RoundMode::kTrain) {
     ++num_rounds;
   } else {
     ++num_evaluations;
   }
-  if (traits.kind == RoundKind::kForwardBackward) count_backward();
+  if (traits.kind == RoundKind::kForwardBackward) count_backward(is_own);
 }
 
-void PipelineState::count_backward() {
-  ++num_attempts;
+void PipelineState::count_backward(bool is_own) {
+  if (is_own) ++num_attempts;
   ++rounds_since_step;
 }
 

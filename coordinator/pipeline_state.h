@@ -23,6 +23,7 @@ struct PipelineSettings {
   bool asynchronous = false;
   PlanSettings plan;
   std::optional<LossScaling> loss_scaling{};
+  std::vector<int> nodes_of_rounds{0};  // of a step, from deal_rounds()
 };
 
 struct PipelineState {
@@ -35,7 +36,7 @@ struct PipelineState {
   std::uint64_t num_rounds = 0;           // with gradients or graph, since the start of training
   std::uint64_t num_rounds_of_steps = 0;  // the part of num_rounds before the last step
   std::uint64_t num_evaluations = 0;      // rounds without gradients or graph, in this run
-  std::uint64_t num_attempts = 0;         // of rounds with gradients, in this run; no number is used twice
+  std::uint64_t num_attempts = 0;         // of this node's rounds with gradients, in this run; no number is used twice
   std::uint64_t num_steps = 0;            // since the start of training
   Version version_of_step_0{};            // modulo 2^64: versions only grow, also when a state is loaded
   int rounds_since_step = 0;              // rounds with gradients since the last step
@@ -49,11 +50,14 @@ struct PipelineState {
     return version_of_step_0 + steps_in_weights(num_steps, /*asynchronous=*/!newest);
   }
 
+  // Returns the node that computes the next round.
+  [[nodiscard]] int node_of_next(const RoundTraits& traits) const;
   // Returns the pipeline's next round, without plan, slots and inputs. REQUIRES: count() is called
   // once the round is accepted.
   [[nodiscard]] std::shared_ptr<Round> next_round(const RoundTraits& traits, const PipelineRecord& record) const;
-  void count(const RoundTraits& traits);
-  void count_backward();
+  // `is_own`: this node computes the round.
+  void count(const RoundTraits& traits, bool is_own);
+  void count_backward(bool is_own);
   // Returns the version of the weights that the rounds of this step have used.
   Version count_step();
   void restart_at(std::uint64_t steps, std::uint64_t rounds, Version version);

@@ -27,10 +27,11 @@ std::size_t first_backward_slot(const Round& round) {
 }  // namespace
 
 RoundFlow::RoundFlow(Store& store, InputBlocks& inputs, const std::vector<std::unique_ptr<PipelineState>>& pipelines,
-                     std::optional<FaultBoardEntry> board, OnCommit on_commit)
+                     std::optional<FaultBoardEntry> board, OnCommit on_commit, LossExchange* other_nodes)
     : store_(store),
       inputs_(inputs),
       on_commit_(std::move(on_commit)),
+      other_nodes_(other_nodes),
       plans_(store.catalogue(), plan_settings(pipelines)),
       epochs_(store),
       dispatcher_(store),
@@ -64,9 +65,11 @@ void RoundFlow::accept(const std::shared_ptr<Round>& round, const RoundInputs& i
   launch(round, 0, is_whole ? round->slots.size() : first_backward_slot(*round));
 }
 
-void RoundFlow::accept_backward(const std::shared_ptr<Round>& round, std::uint64_t attempt) {
+void RoundFlow::accept_backward(const std::shared_ptr<Round>& round, std::uint64_t attempt,
+                                std::uint64_t place_in_step) {
   round->move_to(round->is(RoundState::kGraphOpen) ? RoundState::kBackward : RoundState::kForward);
   round->attempt = attempt;
+  round->place_in_step = place_in_step;
   launch(round, first_backward_slot(*round), round->slots.size());
 }
 
@@ -209,6 +212,7 @@ void RoundFlow::commit_losses(Round& round) {
   for (int m = 0; m < round.traits.num_microbatches; ++m) {
     for (std::size_t i = 0; i < round.losses.size(); ++i) round.losses[i] += table.loss(m).values[i];
   }
+  if (other_nodes_ != nullptr) other_nodes_->send(round.traits.pipeline, round.losses);
 }
 
 void RoundFlow::commit_gradients(const Round& round, const Slot& slot) {
@@ -218,8 +222,12 @@ void RoundFlow::commit_gradients(const Round& round, const Slot& slot) {
       updates.task_committed(round.next_version, use);
     } else {
       const RoundTable table = store_.round_table(round);
-      updates.gradient_committed(round.next_version, use, round.attempt + 1, table.square_sum(use),
-                                 table.is_checked() ? table.gradient_checksum(use) : 0);
+      updates.gradient_committed(round.next_version,
+                                 {.use = use,
+                                  .round = round.place_in_step,
+                                  .released_after = round.attempt + 1,
+                                  .checksum = table.is_checked() ? table.gradient_checksum(use) : 0},
+                                 table.square_sum(use));
     }
   });
 }

@@ -26,6 +26,7 @@
 #include <optional>
 #include <vector>
 
+#include "coordinator/exchange/loss_exchange.h"
 #include "coordinator/pipeline_state.h"
 #include "coordinator/rounds/activation_budget.h"
 #include "coordinator/rounds/dispatcher.h"
@@ -53,9 +54,10 @@ using OnCommit = std::function<void(const CommittedTask&)>;
 class RoundFlow {
  public:
   // `pipelines`: provide the settings and the Updates. `on_commit`: called for each task in slot
-  // order; may be empty. Throws rp::Error (kUsage) for a plan that does not fit its model.
+  // order; may be empty. `other_nodes`: get the losses; nullptr if there are none. Throws rp::Error
+  // (kUsage) for a plan that does not fit its model.
   RoundFlow(Store& store, InputBlocks& inputs, const std::vector<std::unique_ptr<PipelineState>>& pipelines,
-            std::optional<FaultBoardEntry> board, OnCommit on_commit);
+            std::optional<FaultBoardEntry> board, OnCommit on_commit, LossExchange* other_nodes);
 
   // Sets the plan of a new round, and with it the round's slots: `plan`, or the pipeline's own plan
   // if it is nullptr.
@@ -64,7 +66,7 @@ class RoundFlow {
   // inputs are placed.
   void accept(const std::shared_ptr<Round>& round, const RoundInputs& inputs);
   // Appends the backward slots of a graph. REQUIRES: the graph is open.
-  void accept_backward(const std::shared_ptr<Round>& round, std::uint64_t attempt);
+  void accept_backward(const std::shared_ptr<Round>& round, std::uint64_t attempt, std::uint64_t place_in_step);
   // Removes the backward slots of a graph. Does nothing if the graph is not open.
   void drop_graph(const std::shared_ptr<Round>& round);
   // Removes one reader of the block.
@@ -132,6 +134,7 @@ class RoundFlow {
   Store& store_;
   InputBlocks& inputs_;
   const OnCommit on_commit_;
+  LossExchange* const other_nodes_;
   StagePlans plans_;
   Epochs epochs_;
   std::vector<std::uint64_t> lists_;  // of live blocks, for the workers of the present epoch

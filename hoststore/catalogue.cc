@@ -43,6 +43,8 @@ struct CatalogueHeader {
   std::uint64_t parameter_bytes = 0;
   std::uint64_t state_bytes = 0;
   std::uint64_t gradient_bytes = 0;
+  std::uint32_t node = 0;
+  std::uint32_t num_nodes = 1;
 };
 
 std::uint64_t checksum_of(std::span<const std::byte> bytes) {
@@ -79,7 +81,9 @@ class CatalogueCheck {
   [[nodiscard]] bool is_sound() const {
     const auto all = [](const auto& records, const auto& is_good) { return std::ranges::all_of(records, is_good); };
     if (!all(catalogue_.pipelines(), [this](const PipelineRecord& r) { return is_good(r); })) return false;
-    if (!all(catalogue_.weight_groups(), [this](const WeightGroupRecord& r) { return is_good(r); })) return false;
+    for (const GroupId group : catalogue_.weight_groups().indices()) {
+      if (!is_good(group)) return false;
+    }
     if (!all(catalogue_.uses(), [this](const UseRecord& r) { return is_good(r); })) return false;
     if (!all(catalogue_.tensors(), [this](const TensorRecord& r) { return is_good(r); })) return false;
     if (!all(catalogue_.layers(), [this](const LayerRecord& r) { return is_good(r); })) return false;
@@ -106,7 +110,8 @@ class CatalogueCheck {
     return ends(record.name) && fits(record.first_tensor, record.num_tensors, catalogue_.tensors().size()) &&
            record.pipeline < catalogue_.pipelines().size();
   }
-  [[nodiscard]] bool is_good(const WeightGroupRecord& record) const {
+  [[nodiscard]] bool is_good(GroupId group) const {
+    const WeightGroupRecord& record = catalogue_.weight_groups()[group];
     const std::uint64_t state = catalogue_.state_bytes();
     if (!is_dtype(record.dtype) || !is_dtype(record.master_dtype) || record.num_elements > kMaxElements) return false;
     if (record.num_copies < 1 || record.num_copies > record.parameter_offset.size() ||
@@ -115,16 +120,16 @@ class CatalogueCheck {
     for (std::uint32_t copy = 0; copy < record.num_copies; ++copy) {
       if (!fits(record.parameter_offset[copy], record.bytes(), catalogue_.parameter_bytes())) return false;
     }
-    return is_place(record.master_offset, record.num_elements * dtype_bytes(record.master_dtype), state) &&
-           is_place(record.moment1_offset, record.num_elements * 4, state) &&
-           is_place(record.moment2_offset, record.num_elements * 4, state);
+    const std::uint64_t owned = catalogue_.owned(group).size();
+    return is_place(record.master_offset, owned * dtype_bytes(record.master_dtype), state) &&
+           is_place(record.moment1_offset, owned * 4, state) && is_place(record.moment2_offset, owned * 4, state);
   }
   [[nodiscard]] bool is_good(const UseRecord& record) const {
     if (record.group.value() >= catalogue_.weight_groups().size() || record.layer.value() >= num_layers_) return false;
     const WeightGroupRecord& group = catalogue_.weight_groups()[record.group];
     if (group.is_trained != 0 && record.gradient_offset == kNoOffset) return false;
     return is_place(record.gradient_offset, group.bytes(), catalogue_.gradient_bytes()) &&
-           is_place(record.sum_offset, group.num_elements * 4, catalogue_.state_bytes());
+           is_place(record.sum_offset, catalogue_.owned(record.group).size() * 4, catalogue_.state_bytes());
   }
   [[nodiscard]] bool is_good(const TensorRecord& record) const {
     if (!ends(record.name) || record.use.value() >= catalogue_.uses().size()) return false;
@@ -245,37 +250,51 @@ class CatalogueBuilder {
 
 }  // namespace
 
-Catalogue Catalogue::lay_out(const std::vector<PipelineRequest>& pipelines) {
+Catalogue Catalogue::lay_out(const std::vector<PipelineRequest>& pipelines, NodePlace place) {
   CatalogueBuilder builder;
   for (const PipelineRequest& pipeline : pipelines) builder.add_pipeline(pipeline);
   builder.make_uses();
   Catalogue result;
+  result.place_ = place;
+  result.weight_groups_ = std::move(builder.weight_groups);
+  result.index_trained();
   for (UseRecord& use : builder.uses) {
-    const WeightGroupRecord& group = builder.weight_groups[use.group];
+    const WeightGroupRecord& group = result.weight_groups_[use.group];
     if (group.is_trained == 0) continue;
     use.gradient_offset = take(result.gradient_bytes_, group.bytes());
-    if (pipelines[group.pipeline].with_sums) use.sum_offset = take(result.state_bytes_, group.num_elements * 4);
+    if (pipelines[group.pipeline].with_sums)
+      use.sum_offset = take(result.state_bytes_, result.owned(use.group).size() * 4);
   }
-  for (WeightGroupRecord& group : builder.weight_groups) {
+  for (const GroupId index : result.weight_groups_.indices()) {
+    WeightGroupRecord& group = result.weight_groups_[index];
+    const std::uint64_t owned = result.owned(index).size();
     for (std::uint32_t copy = 0; copy < group.num_copies; ++copy) {
       group.parameter_offset[copy] = take(result.parameter_bytes_, group.bytes());
     }
     if (group.is_trained == 0) continue;
     group.master_dtype = pipelines[group.pipeline].master_dtype;
     if (!group.working_is_master()) {
-      group.master_offset = take(result.state_bytes_, group.num_elements * dtype_bytes(group.master_dtype));
+      group.master_offset = take(result.state_bytes_, owned * dtype_bytes(group.master_dtype));
     }
     const int num_moments = pipelines[group.pipeline].num_moments;
-    if (num_moments >= 1) group.moment1_offset = take(result.state_bytes_, group.num_elements * 4);
-    if (num_moments >= 2) group.moment2_offset = take(result.state_bytes_, group.num_elements * 4);
+    if (num_moments >= 1) group.moment1_offset = take(result.state_bytes_, owned * 4);
+    if (num_moments >= 2) group.moment2_offset = take(result.state_bytes_, owned * 4);
   }
   result.pipelines_ = std::move(builder.pipelines);
   result.layers_ = std::move(builder.layers);
-  result.weight_groups_ = std::move(builder.weight_groups);
   result.uses_ = std::move(builder.uses);
   result.tensors_ = std::move(builder.tensors);
   result.index_uses();
   return result;
+}
+
+void Catalogue::index_trained() {
+  num_trained_before_ = {};
+  std::uint64_t num = 0;
+  for (const WeightGroupRecord& group : weight_groups_) {
+    num_trained_before_.push_back(num);
+    num += group.is_trained != 0 ? 1 : 0;
+  }
 }
 
 void Catalogue::index_uses() {
@@ -296,7 +315,9 @@ std::vector<std::byte> Catalogue::to_bytes() const {
                          .num_tensors = tensors_.size(),
                          .parameter_bytes = parameter_bytes_,
                          .state_bytes = state_bytes_,
-                         .gradient_bytes = gradient_bytes_};
+                         .gradient_bytes = gradient_bytes_,
+                         .node = static_cast<std::uint32_t>(place_.node),
+                         .num_nodes = static_cast<std::uint32_t>(place_.num_nodes)};
   std::vector<std::byte> bytes(sizeof(header) + pipelines_.size() * sizeof(PipelineRecord) +
                                layers_.size() * sizeof(LayerRecord) +
                                weight_groups_.size() * sizeof(WeightGroupRecord) + uses_.size() * sizeof(UseRecord) +
@@ -338,10 +359,13 @@ Catalogue Catalogue::from_bytes(std::span<const std::byte> bytes) {
   extract(result.weight_groups_, header.num_groups);
   extract(result.uses_, header.num_uses);
   extract(result.tensors_, header.num_tensors);
-  if (at != bytes.size()) throw damaged;
+  if (at != bytes.size() || header.num_nodes == 0 || header.num_nodes > kMaxNodes || header.node >= header.num_nodes)
+    throw damaged;
+  result.place_ = {static_cast<int>(header.node), static_cast<int>(header.num_nodes)};
   result.parameter_bytes_ = header.parameter_bytes;
   result.state_bytes_ = header.state_bytes;
   result.gradient_bytes_ = header.gradient_bytes;
+  result.index_trained();
   if (!CatalogueCheck(result).is_sound()) throw damaged;
   result.index_uses();
   return result;
@@ -395,14 +419,15 @@ Catalogue::Share Catalogue::share_of(std::uint32_t pipeline) const {
     const WeightGroupRecord& group = weight_groups_[use.group];
     if (group.pipeline != pipeline) continue;
     add_if_there(share.gradient_bytes, use.gradient_offset, group.bytes());
-    add_if_there(share.state_bytes, use.sum_offset, group.num_elements * 4);
+    add_if_there(share.state_bytes, use.sum_offset, owned(use.group).size() * 4);
   }
-  for (const WeightGroupRecord& group : weight_groups_) {
-    if (group.pipeline != pipeline) continue;
+  for (const GroupId index : pipelines_[pipeline].groups()) {
+    const WeightGroupRecord& group = weight_groups_[index];
+    const std::uint64_t owned_elements = owned(index).size();
     for (std::uint32_t copy = 0; copy < group.num_copies; ++copy) (void)take(share.parameter_bytes, group.bytes());
-    add_if_there(share.state_bytes, group.master_offset, group.num_elements * dtype_bytes(group.master_dtype));
-    add_if_there(share.state_bytes, group.moment1_offset, group.num_elements * 4);
-    add_if_there(share.state_bytes, group.moment2_offset, group.num_elements * 4);
+    add_if_there(share.state_bytes, group.master_offset, owned_elements * dtype_bytes(group.master_dtype));
+    add_if_there(share.state_bytes, group.moment1_offset, owned_elements * 4);
+    add_if_there(share.state_bytes, group.moment2_offset, owned_elements * 4);
   }
   std::set<std::pair<GroupId, std::uint64_t>> counted;  // (group, element offset)
   for (const TensorRecord& tensor : tensors_) {

@@ -9,6 +9,10 @@
 // and update: all untied parameters of one dtype in a layer that are trained, those that are
 // frozen, or one tied parameter. A *use* is one layer's use of a group, with a gradient of its own
 // if the group is trained. Offsets are from the start of the arena that the field names.
+//
+// If the run has several nodes, the state arena contains only what its node owns of each group
+// (common/nodes.h): element i of a group is element i - owned(group).begin there. Working copies and
+// gradients are complete.
 #pragma once
 
 #include <algorithm>
@@ -20,6 +24,7 @@
 #include <vector>
 
 #include "common/indexed.h"
+#include "common/nodes.h"
 #include "hoststore/boundary.h"
 #include "hoststore/ids.h"
 
@@ -146,10 +151,10 @@ class Catalogue {
  public:
   Catalogue() = default;
 
-  // Computes the layout of the arenas. Throws rp::Error (kUsage) if a name is too long, if a
-  // parameter has more than kMaxRank dimensions, or if tied parameters differ in shape, in dtype or
-  // in whether they are trained.
-  static Catalogue lay_out(const std::vector<PipelineRequest>& pipelines);
+  // Computes the layout of the arenas of a node. Throws rp::Error (kUsage) if a name is too long, if
+  // a parameter has more than kMaxRank dimensions, or if tied parameters differ in shape, in dtype
+  // or in whether they are trained.
+  static Catalogue lay_out(const std::vector<PipelineRequest>& pipelines, NodePlace place = {});
   // The same for one pipeline without a name.
   static Catalogue lay_out(std::vector<LayerRequest> layers, std::uint32_t num_copies, bool with_sums) {
     return lay_out({PipelineRequest{
@@ -161,6 +166,12 @@ class Catalogue {
   [[nodiscard]] std::vector<std::byte> to_bytes() const;
   static Catalogue from_bytes(std::span<const std::byte> bytes);
 
+  [[nodiscard]] NodePlace place() const { return place_; }
+  // Return the elements of a trained group that this node, or any node, owns.
+  [[nodiscard]] ElementRange owned(GroupId group) const { return owned_by(place_.node, group); }
+  [[nodiscard]] ElementRange owned_by(int node, GroupId group) const {
+    return owned_elements(weight_groups_[group].num_elements, num_trained_before_[group], {node, place_.num_nodes});
+  }
   [[nodiscard]] int num_layers() const { return static_cast<int>(layers_.size()); }
   [[nodiscard]] const std::vector<PipelineRecord>& pipelines() const { return pipelines_; }
   [[nodiscard]] const IndexedVector<CatalogueLayer, LayerRecord>& layers() const { return layers_; }
@@ -187,7 +198,7 @@ class Catalogue {
   // counted.
   [[nodiscard]] std::uint64_t num_parameters() const;
 
-  // One pipeline's part of the totals above.
+  // One pipeline's part of the totals above, on this node.
   struct Share {
     std::uint64_t parameter_bytes = 0;
     std::uint64_t state_bytes = 0;
@@ -197,14 +208,17 @@ class Catalogue {
   [[nodiscard]] Share share_of(std::uint32_t pipeline) const;
 
  private:
+  void index_trained();
   void index_uses();
 
+  NodePlace place_;
   std::vector<PipelineRecord> pipelines_;
   IndexedVector<CatalogueLayer, LayerRecord> layers_;
   IndexedVector<GroupId, WeightGroupRecord> weight_groups_;
   IndexedVector<UseId, UseRecord> uses_;
   std::vector<TensorRecord> tensors_;
   IndexedVector<CatalogueLayer, std::vector<UseId>> uses_of_layer_;
+  IndexedVector<GroupId, std::uint64_t> num_trained_before_;  // trained groups before this one
   std::uint64_t parameter_bytes_ = 0;
   std::uint64_t state_bytes_ = 0;
   std::uint64_t gradient_bytes_ = 0;

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include "common/check.h"
 #include "kernels/cpu/update_kernels.h"
@@ -11,13 +12,6 @@
 namespace rp {
 
 namespace {
-
-// This size is part of the definition of sum_of_squares(). For the other passes it is only a
-// compromise: a chunk is 1.8 MB of work, which is large compared with the cost of handing it out
-// and small compared with a layer.
-constexpr std::size_t kChunkElements = 65'536;
-
-std::size_t num_chunks(std::size_t num_elements) { return (num_elements + kChunkElements - 1) / kChunkElements; }
 
 // Calls pass(begin, end) for every chunk.
 template <typename Pass>
@@ -104,8 +98,6 @@ void update_group(const GroupState& state, const GroupGradients& gradients, std:
   });
 }
 
-std::size_t num_journal_chunks(std::size_t num_elements) { return num_chunks(num_elements); }
-
 void update_group(const GroupState& state, const GroupGradients& gradients, const UpdateStep& step, ThreadTeam& team) {
   const UpdateSpan whole{.begin = 0, .end = state.num_elements, .step = step};
   update_group(state, gradients, std::span(&whole, 1), team);
@@ -151,27 +143,16 @@ double squares_of_chunk(const GroupGradients& gradients, std::size_t begin, std:
   return sum;
 }
 
-// Returns the sum of pass(begin, end) over all chunks, added in the chunks' order.
-template <typename Pass>
-double sum_of_chunks(std::size_t num_elements, std::span<double> partial_sums, ThreadTeam& team, const Pass& pass) {
-  const std::size_t num_sums = num_chunks(num_elements);
-  RP_ASSERT(partial_sums.size() >= num_sums);
-  for_each_chunk(num_elements, team,
-                 [&](std::size_t begin, std::size_t end) { partial_sums[begin / kChunkElements] = pass(begin, end); });
-  double sum = 0;
-  for (const double partial : partial_sums.first(num_sums)) sum += partial;
-  return sum;
-}
-
 }  // namespace
 
-std::size_t num_partial_sums(std::size_t num_elements) { return num_chunks(num_elements); }
-
-double sum_of_squares(const GroupGradients& gradients, std::span<double> partial_sums, ThreadTeam& team) {
-  RP_ASSERT(gradients.num_uses >= 1);
-  return sum_of_chunks(gradients.num_elements, partial_sums, team,
-                       [&](std::size_t begin, std::size_t end) { return squares_of_chunk(gradients, begin, end); });
+void sum_squares_of_chunks(const GroupGradients& gradients, std::span<double> sums, ThreadTeam& team) {
+  RP_ASSERT((gradients.num_uses >= 1 && sums.size() == num_chunks(gradients.num_elements)));
+  for_each_chunk(gradients.num_elements, team, [&](std::size_t begin, std::size_t end) {
+    sums[begin / kChunkElements] = squares_of_chunk(gradients, begin, end);
+  });
 }
+
+double add_in_order(std::span<const double> sums) { return std::accumulate(sums.begin(), sums.end(), 0.0); }
 
 double round_gradient(const float* sums, void* rounded, DType dtype, std::size_t num_elements,
                       std::span<double> partial_sums, ThreadTeam& team) {
@@ -179,10 +160,12 @@ double round_gradient(const float* sums, void* rounded, DType dtype, std::size_t
   const GroupGradients gradient{.uses = &use, .num_uses = 1, .dtype = dtype, .num_elements = num_elements};
   const GroupState rounding{
       .old_master = sums, .working = rounded, .working_dtype = dtype, .num_elements = num_elements};
-  return sum_of_chunks(num_elements, partial_sums, team, [&](std::size_t begin, std::size_t end) {
+  const std::span<double> squares = partial_sums.first(num_chunks(num_elements));
+  for_each_chunk(num_elements, team, [&](std::size_t begin, std::size_t end) {
     update_kernels().skip(rounding, begin, end);
-    return squares_of_chunk(gradient, begin, end);
+    squares[begin / kChunkElements] = squares_of_chunk(gradient, begin, end);
   });
+  return add_in_order(squares);
 }
 
 }  // namespace rp

@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <span>
 
+#include "common/nodes.h"
 #include "kernels/update_arguments.h"
 #include "optimizer/thread_team.h"
 #include "optimizer/update_journal.h"
@@ -43,8 +44,6 @@ void update_group(const GroupState& state, const GroupGradients& gradients, std:
 // process, too.
 void update_group(const GroupState& state, const GroupGradients& gradients, std::span<const UpdateSpan> spans,
                   ThreadTeam& team, UpdateJournal& journal, std::uint64_t pass);
-// Returns the number of chunks for which the journal of such a group has room.
-[[nodiscard]] std::size_t num_journal_chunks(std::size_t num_elements);
 // The same with one rule for the whole group.
 void update_group(const GroupState& state, const GroupGradients& gradients, const UpdateStep& step, ThreadTeam& team);
 
@@ -60,20 +59,19 @@ void add_gradients(float* sum, const GroupGradients& gradients, ThreadTeam& team
 // arithmetic that kernels/update_arguments.h defines. `out` is fp32.
 void write_gradient(float* out, const GroupGradients& gradients, const UpdateStep& step, ThreadTeam& team);
 
-// Returns the number of fp64 values that sum_of_squares() needs as scratch for a group of
-// num_elements elements.
-[[nodiscard]] std::size_t num_partial_sums(std::size_t num_elements);
+// Writes to `sums`, for each chunk, the sum of the squares, in fp64, of g = 0 + g_0 + g_1 + … (fp32).
+// The order is fixed: in each chunk of kChunkElements (65,536) elements, element i is added to lane
+// i mod 16, and the lanes are added as 0 + 1 + … + 15. If an input of a chunk is NaN or infinite, so
+// is its sum.
+// REQUIRES: sums.size() == num_chunks(gradients.num_elements).
+void sum_squares_of_chunks(const GroupGradients& gradients, std::span<double> sums, ThreadTeam& team);
 
-// Returns the sum of the squares, in fp64, of g = 0 + g_0 + g_1 + … (fp32). The order is fixed. In
-// each chunk of 65,536 elements, element i is added to partial sum i mod 16, and the partial sums
-// are added as 0 + 1 + … + 15; then the chunks are added in order. If an input is NaN or infinite,
-// so is the result.
-// REQUIRES: partial_sums.size() >= num_partial_sums(gradients.num_elements).
-[[nodiscard]] double sum_of_squares(const GroupGradients& gradients, std::span<double> partial_sums, ThreadTeam& team);
+// Returns 0 + sums[0] + sums[1] + …: the sum of squares of all chunks of a group.
+[[nodiscard]] double add_in_order(std::span<const double> sums);
 
-// Rounds the fp32 sums to `dtype`, and returns sum_of_squares() of the rounded values as one use.
-// The pass is the same, and so is every bit of the result.
-// REQUIRES: partial_sums.size() >= num_partial_sums(num_elements).
+// Rounds the fp32 sums to `dtype`, and returns the sum of squares of the rounded values as one use,
+// in the order of the two functions above.
+// REQUIRES: partial_sums.size() >= num_chunks(num_elements).
 [[nodiscard]] double round_gradient(const float* sums, void* rounded, DType dtype, std::size_t num_elements,
                                     std::span<double> partial_sums, ThreadTeam& team);
 

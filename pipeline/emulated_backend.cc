@@ -45,7 +45,8 @@ std::vector<LayerBytes> layer_bytes(const Catalogue& catalogue, int num_layers,
       bytes.weights += static_cast<double>(group.bytes());
       if (group.is_trained == 0) continue;
       bytes.gradient += static_cast<double>(group.bytes());
-      if (adds_rounds) bytes.sum += static_cast<double>(updater.sum_bytes(use, false));
+      if (adds_rounds)
+        bytes.sum += static_cast<double>(updater.sum_bytes({.use = use, .elements = catalogue.owned(index)}, false));
       if (group.first_use == use) bytes.update += static_cast<double>(updater.update_bytes(index, false));
     }
     if (layer > 0) bytes.input = static_cast<double>(output_bytes[static_cast<std::size_t>(layer) - 1]);

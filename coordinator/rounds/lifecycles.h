@@ -15,15 +15,18 @@ enum class RoundState : std::uint8_t {
   kForwardOfGraph,  // the same, for a round whose backward pass is neither accepted nor dropped
   kGraphOpen,       // outputs are final; the backward pass is neither accepted nor dropped
   kBackward,        // outputs and losses are final; backward tasks are not committed
+  kElsewhere,       // another node computes it; its losses have not arrived
   kDone,            // all tasks are committed, and no more will be added
 };
 
-inline constexpr LifecycleTable<RoundState, 6, 10> kRoundLifecycle = {
+inline constexpr LifecycleTable<RoundState, 7, 12> kRoundLifecycle = {
     "round",
-    {"new", "forward", "forward of a graph", "open graph", "backward", "done"},
+    {"new", "forward", "forward of a graph", "open graph", "backward", "elsewhere", "done"},
     {{
         {RoundState::kNew, RoundState::kForward, "accepted"},
         {RoundState::kNew, RoundState::kForwardOfGraph, "accepted, and keeps its graph"},
+        {RoundState::kNew, RoundState::kElsewhere, "another node computes it"},
+        {RoundState::kElsewhere, RoundState::kDone, "its losses have arrived"},
         {RoundState::kNew, RoundState::kDone, "only contains the caller's initial buffers"},
         {RoundState::kForward, RoundState::kBackward, "the last forward or fused task is committed"},
         {RoundState::kForward, RoundState::kDone, "the last task is committed, and it had no backward tasks"},

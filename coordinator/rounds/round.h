@@ -62,8 +62,8 @@ struct BlockOfRound {
 };
 
 // Guarded by the Coordinator's mutex. The fields that PipelineState::next_round() and the
-// Coordinator set before the first slot is appended do not change afterwards, except `attempt`,
-// which accepting a backward pass sets.
+// Coordinator set before the first slot is appended do not change afterwards, except `attempt`
+// and `place_in_step`, which accepting a backward pass sets.
 struct Round {
   static constexpr std::uint64_t kNoNumber = ~std::uint64_t{0};  // of the caller's initial buffers
 
@@ -71,10 +71,11 @@ struct Round {
   // Counted since the start of training, and for evaluations from kFirstEvaluation: the key of random
   // numbers.
   std::uint64_t number = 0;
-  std::uint64_t step = 0;     // counted from 1
-  Version version{};          // of the weights that the round computes with
-  Version next_version{};     // of the weights that the round's step makes
-  std::uint64_t attempt = 0;  // of rounds with gradients
+  std::uint64_t step = 0;           // counted from 1
+  Version version{};                // of the weights that the round computes with
+  Version next_version{};           // of the weights that the round's step makes
+  std::uint64_t attempt = 0;        // of rounds with gradients
+  std::uint64_t place_in_step = 0;  // of rounds with gradients: counted from 0
   Plan plan;
   CatalogueLayer first_layer{};
   int num_layers = 0;

@@ -1,5 +1,7 @@
 #include "coordinator/updates/emulated_group_updater.h"
 
+#include <algorithm>
+
 #include "common/system/clock.h"
 #include "roundpipe/error.h"
 
@@ -11,11 +13,11 @@ constexpr std::uint64_t kFloat = sizeof(float);
 
 }  // namespace
 
-void EmulatedGroupUpdater::add_to_sum(UseId use, bool begins) { pass(sum_bytes(use, begins)); }
+void EmulatedGroupUpdater::add_to_sum(const GradientPart& part, bool begins) { pass(sum_bytes(part, begins)); }
 
-double EmulatedGroupUpdater::square_sum(GroupId group) {
+void EmulatedGroupUpdater::sum_squares(GroupId group, std::span<double> chunks) {
   pass(norm_bytes(group));
-  return 0;
+  std::ranges::fill(chunks, 0);
 }
 
 void EmulatedGroupUpdater::write_gradient(GroupId, const UpdateStep&, float*) {
@@ -27,29 +29,29 @@ void EmulatedGroupUpdater::update(GroupId group, Version, std::span<const Update
   pass(update_bytes(group, rules.empty()));
 }
 
-std::uint64_t EmulatedGroupUpdater::sum_bytes(UseId use, bool begins) const {
-  const WeightGroupRecord& group = catalogue_.weight_groups()[catalogue_.uses()[use].group];
+std::uint64_t EmulatedGroupUpdater::sum_bytes(const GradientPart& part, bool begins) const {
+  const WeightGroupRecord& group = catalogue_.weight_groups()[catalogue_.uses()[part.use].group];
   // A sum that begins is set to zero first. Then it is read and written.
-  return group.num_elements * (dtype_bytes(group.dtype) + 2 * kFloat + (begins ? kFloat : 0));
+  return part.elements.size() * (dtype_bytes(group.dtype) + 2 * kFloat + (begins ? kFloat : 0));
 }
 
-std::uint64_t EmulatedGroupUpdater::norm_bytes(GroupId group) const {
-  return gradient_bytes(catalogue_.weight_groups()[group]);
-}
+std::uint64_t EmulatedGroupUpdater::norm_bytes(GroupId group) const { return gradient_bytes(group); }
 
 std::uint64_t EmulatedGroupUpdater::update_bytes(GroupId index, bool skipped) const {
   const WeightGroupRecord& group = catalogue_.weight_groups()[index];
-  const std::uint64_t working = group.working_is_master() ? 0 : group.bytes();
-  if (skipped) return working + group.num_elements * kFloat * (working > 0 ? 1 : 2);
+  const std::uint64_t num_elements = catalogue_.owned(index).size();
+  const std::uint64_t working = group.working_is_master() ? 0 : num_elements * dtype_bytes(group.dtype);
+  if (skipped) return working + num_elements * kFloat * (working > 0 ? 1 : 2);
   // Master and moments are read and written.
   std::uint64_t num_kept = 1;
   for (const std::uint64_t moment : {group.moment1_offset, group.moment2_offset})
     num_kept += moment == kNoOffset ? 0 : 1;
-  return gradient_bytes(group) + group.num_elements * 2 * kFloat * num_kept + working;
+  return gradient_bytes(index) + num_elements * 2 * kFloat * num_kept + working;
 }
 
-std::uint64_t EmulatedGroupUpdater::gradient_bytes(const WeightGroupRecord& group) const {
-  return group.num_elements * group.num_uses * (adds_rounds_ ? kFloat : dtype_bytes(group.dtype));
+std::uint64_t EmulatedGroupUpdater::gradient_bytes(GroupId index) const {
+  const WeightGroupRecord& group = catalogue_.weight_groups()[index];
+  return catalogue_.owned(index).size() * group.num_uses * (adds_rounds_ ? kFloat : dtype_bytes(group.dtype));
 }
 
 void EmulatedGroupUpdater::pass(std::uint64_t bytes) const {

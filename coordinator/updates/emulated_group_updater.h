@@ -21,21 +21,21 @@ class EmulatedGroupUpdater : public GroupUpdater {
   EmulatedGroupUpdater(const Catalogue& catalogue, const HostMemoryModel& memory, bool adds_rounds)
       : catalogue_(catalogue), memory_(memory), adds_rounds_(adds_rounds) {}
 
-  void add_to_sum(UseId use, bool begins) override;
-  // Returns 0, since no gradients exist.
-  [[nodiscard]] double square_sum(GroupId group) override;
+  void add_to_sum(const GradientPart& part, bool begins) override;
+  // Writes zeros, since no gradients exist.
+  void sum_squares(GroupId group, std::span<double> chunks) override;
   // Throws rp::Error (kUsage), since there is nothing to write.
   void write_gradient(GroupId group, const UpdateStep& scaling, float* gradient) override;
   void update(GroupId group, Version version, std::span<const UpdateSpan> rules) override;
 
   // Return the number of bytes that each kind of pass over a weight group reads and writes.
-  [[nodiscard]] std::uint64_t sum_bytes(UseId use, bool begins) const;
+  [[nodiscard]] std::uint64_t sum_bytes(const GradientPart& part, bool begins) const;
   [[nodiscard]] std::uint64_t norm_bytes(GroupId group) const;
   [[nodiscard]] std::uint64_t update_bytes(GroupId index, bool skipped) const;
 
  private:
   // Returns the bytes of the gradients of a group's uses, as the update reads them.
-  [[nodiscard]] std::uint64_t gradient_bytes(const WeightGroupRecord& group) const;
+  [[nodiscard]] std::uint64_t gradient_bytes(GroupId group) const;
   void pass(std::uint64_t bytes) const;
 
   const Catalogue& catalogue_;

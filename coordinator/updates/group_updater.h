@@ -1,9 +1,10 @@
 // coordinator/updates/group_updater.h
 // Performs the passes of a step over one weight group in the host store: sums and norms of
-// gradients, and the update. Updates owns one, uses it in one thread, and decides when each pass
-// may run.
+// gradients, and the update. Each pass is over the elements that this node owns. Updates owns one,
+// uses it in one thread, and decides when each pass may run.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -19,18 +20,27 @@ class GroupUpdater {
  public:
   virtual ~GroupUpdater() = default;
 
-  // Adds the gradient of a use to its sum, or begins the sum with it. REQUIRES: the gradients of
-  // several rounds are added.
-  virtual void add_to_sum(UseId use, bool begins) = 0;
+  // A part of a round's gradient of a use. `elements`: of the weight group.
+  struct GradientPart {
+    UseId use{};
+    ElementRange elements{};
+    const std::byte* data = nullptr;
+  };
 
-  // Returns the sum of squares of the group's gradient, which is the sum over all of its uses.
-  [[nodiscard]] virtual double square_sum(GroupId group) = 0;
+  // Adds a part of a gradient to the use's sum, or begins the sum of these elements with it.
+  // REQUIRES: the gradients of several rounds are added; this node owns the elements.
+  virtual void add_to_sum(const GradientPart& part, bool begins) = 0;
 
-  // Writes the group's gradient as fp32, scaled and clipped according to `scaling`.
+  // Writes the sums of squares of the chunks of the group's gradient, which is the sum over all of
+  // its uses.
+  virtual void sum_squares(GroupId group, std::span<double> chunks) = 0;
+
+  // Writes the group's gradient as fp32, scaled and clipped according to `scaling`. REQUIRES: this
+  // node owns all elements.
   virtual void write_gradient(GroupId group, const UpdateStep& scaling, float* gradient) = 0;
 
-  // Makes `version` of the group from the version before it; if there are no rules, with the same
-  // weights. REQUIRES: fp32 masters.
+  // Makes `version` of the group from the version before it. If there are no rules, it has the same
+  // weights, also where other nodes own them. REQUIRES: fp32 masters.
   virtual void update(GroupId group, Version version, std::span<const UpdateSpan> rules) = 0;
 
   // Returns the group whose update to `version` a process that has died may have left unfinished. Then update() of that

@@ -25,8 +25,8 @@ class MemoryGroupUpdater : public GroupUpdater {
   // Returns the scratch memory that the updates of these groups need.
   [[nodiscard]] static std::uint64_t journal_bytes(const Catalogue& catalogue, std::span<const GroupId> groups);
 
-  void add_to_sum(UseId index, bool begins) override;
-  [[nodiscard]] double square_sum(GroupId group) override;
+  void add_to_sum(const GradientPart& part, bool begins) override;
+  void sum_squares(GroupId group, std::span<double> chunks) override;
   void write_gradient(GroupId group, const UpdateStep& scaling, float* gradient) override;
   void update(GroupId group, Version version, std::span<const UpdateSpan> rules) override;
   [[nodiscard]] std::optional<GroupId> unfinished(Version version) const override;
@@ -35,11 +35,11 @@ class MemoryGroupUpdater : public GroupUpdater {
   // `pointers`: holds the pointers to which the result refers.
   [[nodiscard]] GroupGradients gradients_of(GroupId index, std::vector<const void*>& pointers);
   [[nodiscard]] GroupState state_of(GroupId index, Version version);
+  void copy_what_others_own(GroupId index, Version version);
 
   Store& store_;
   const bool adds_rounds_;
   ThreadTeam team_;
-  std::vector<double> partial_sums_;
   std::optional<UpdateJournal> journal_;
 };
 

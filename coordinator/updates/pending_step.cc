@@ -16,24 +16,44 @@ PendingStep::PendingStep(Version version, const Catalogue& catalogue, std::uint3
       groups_(groups),
       scales_loss_(scales_loss),
       is_recorded_(is_recorded) {
-  for (const GroupId group : groups) open_[group] = 0;
+  for (const GroupId group : groups) holds_[group] = 0;
 }
 
-bool PendingStep::close(UseId use) {
-  const GroupId group = group_of(use);
-  RP_ASSERT(open_[group] > 0);
-  if (--open_[group] > 0 || !is_called()) return false;
+void PendingStep::hold(GroupId group) {
+  int& holds = holds_.at(group);
+  RP_ASSERT(!is_called() || holds > 0);
+  ++holds;
+}
+
+bool PendingStep::release(GroupId group) {
+  int& holds = holds_.at(group);
+  RP_ASSERT(holds > 0);
+  if (--holds > 0 || !is_called()) return false;
   ready_.insert(group);
   ++num_ready_;
   return true;
+}
+
+bool PendingStep::is_next(UseId use, std::uint64_t round, const ElementRange& elements) const {
+  const ElementRange owned = catalogue_.owned(group_of(use));
+  if (owned.is_empty()) return true;
+  const auto found = sums_.find(use);
+  const SumProgress progress = found == sums_.end() ? SumProgress{} : found->second;
+  return progress.round == round && owned.begin + progress.element == elements.begin;
+}
+
+void PendingStep::add(UseId use, const ElementRange& elements) {
+  SumProgress& progress = sums_[use];
+  progress.element += elements.size();
+  if (is_last(use, elements)) progress = {.round = progress.round + 1};
 }
 
 void PendingStep::call(Version used_version, StepRequest request) {
   move_to(StepState::kCalled);
   used_version_ = used_version;
   request_ = std::move(request);
-  for (const auto& [group, open] : open_) {
-    if (open == 0) ready_.insert(group);
+  for (const auto& [group, holds] : holds_) {
+    if (holds == 0) ready_.insert(group);
   }
   num_ready_ = static_cast<std::uint32_t>(ready_.size());
 }
@@ -65,7 +85,8 @@ bool PendingStep::can_update() const {
   const bool has_results = results_.losses.size() == request_.num_rounds && num_forwards_ == request_.num_forwards;
   if (is_recorded_ && !has_results) return false;
   if (ready_.empty()) return false;
-  return !is_barrier() || num_ready_ == groups_.size();
+  if (!is_barrier()) return true;
+  return num_ready_ == groups_.size() && (!squares_are_summed() || squares_are_known());
 }
 
 GroupId PendingStep::take_ready() {

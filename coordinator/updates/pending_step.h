@@ -2,9 +2,11 @@
 // Tracks a step from the first task of its rounds to its last updated weight group: which groups
 // have final gradients, what is known of these, and what the step does to each group.
 //
-// The gradients of a step are collected until step() is called. A group is open while a task that uses it is not
-// closed. It is ready, permanently, once step() was called and it is not open any more: only the step uses its gradient
-// then, and no task reads the copy that the update overwrites. Groups are the trained weight groups of one pipeline.
+// The gradients of a step are collected until step() is called. A group is open while it is held: by tasks that use it
+// until they are committed and their gradients added, by the rounds of other nodes until their gradients are added, and
+// by sends of the copy that the update overwrites. It is ready, permanently, once step() was called and nothing holds
+// it: only the step uses its gradient then, and nobody reads that copy. Groups are the trained weight groups of one
+// pipeline.
 //
 // Owned by the Updates and guarded by their mutex. The Catalogue and the list of groups must outlive it.
 #pragma once
@@ -27,6 +29,7 @@ namespace rp {
 // The gradient of a use, as reported at the commit of a task.
 struct CommittedGradient {
   UseId use{};
+  std::uint64_t round = 0;           // within the step
   std::uint64_t released_after = 0;  // the value of the use's `gradient_released` once the gradient has been read
   std::uint64_t checksum = 0;        // only with --check-consistency
 };
@@ -61,11 +64,10 @@ class PendingStep {
   PendingStep(Version version, const Catalogue& catalogue, std::uint32_t pipeline, std::span<const GroupId> groups,
               bool scales_loss, bool is_recorded);
 
-  // open(): a task that has this use was accepted. close(): the task is committed, and its gradient
-  // is added if there is a sum. close() returns true if the use's group became ready. REQUIRES: a
-  // task is opened before it is closed and before call().
-  void open(UseId use) { ++open_[group_of(use)]; }
-  [[nodiscard]] bool close(UseId use);
+  // hold(): the group must not be updated before this is undone by release(), which returns true if
+  // the group became ready. REQUIRES: the group is not ready.
+  void hold(GroupId group);
+  [[nodiscard]] bool release(GroupId group);
 
   // Notes that step() was called.
   void call(Version used_version, StepRequest request);
@@ -85,23 +87,38 @@ class PendingStep {
   void set_gradient(const CommittedGradient& gradient) { gradients_[gradient.use] = gradient; }
   // Returns the gradients of all uses of a group.
   [[nodiscard]] std::vector<CommittedGradient> gradients_of(GroupId group) const;
-  // Returns true for the first gradient of a use, which begins its sum.
-  [[nodiscard]] bool mark_summed(UseId use) { return summed_.insert(use).second; }
+  // Return whether these elements of a round's gradient are the next ones that its use's sum needs,
+  // and whether they are the round's last ones that this node owns. Rounds are added in order.
+  [[nodiscard]] bool is_next(UseId use, std::uint64_t round, const ElementRange& elements) const;
+  [[nodiscard]] bool is_last(UseId use, const ElementRange& elements) const {
+    return elements.end == catalogue_.owned(group_of(use)).end;
+  }
+  // Notes that they are added.
+  void add(UseId use, const ElementRange& elements);
 
   // Returns true if all groups must be ready, and the norm known, before the first one is updated.
   [[nodiscard]] bool is_barrier() const;
-  // Returns true if a group can be updated now.
+  // Returns true if a group can be updated now, or the squares summed.
   [[nodiscard]] bool can_update() const;
   // Returns the number of groups that have become ready so far, including those that were taken.
   [[nodiscard]] std::uint32_t num_ready() const { return num_ready_; }
   // Removes and returns the first ready group, in layer order. REQUIRES: can_update(); the pipeline
   // has groups.
   [[nodiscard]] GroupId take_ready();
-  // Counts an updated group. Returns true if all groups are updated.
-  [[nodiscard]] bool count_updated() { return ++num_updated_ == groups_.size(); }
+  // Counts a group whose new version is published, which all nodes have updated.
+  void count_published() { ++num_published_; }
+  // Returns true if all groups are published and all squares known.
+  [[nodiscard]] bool is_complete() const { return num_published_ == groups_.size() && squares_ == Squares::kKnown; }
 
   // Stores the sum of squares of a group's gradient.
   void set_square_sum(GroupId group, double sum) { square_sums_[group] = sum; }
+  // Notes that this node has summed the squares of all that it owns, and that all other nodes have.
+  void set_squares_summed() { squares_ = Squares::kSummed; }
+  void set_squares_known() { squares_ = Squares::kKnown; }
+  [[nodiscard]] bool squares_are_summed() const { return squares_ != Squares::kNone; }
+  [[nodiscard]] bool squares_are_known() const { return squares_ == Squares::kKnown; }
+  // Returns true once all groups were taken.
+  [[nodiscard]] bool all_are_taken() const { return num_ready_ == groups_.size() && ready_.empty(); }
   // Computes the outcome: the norm, the layers with a gradient that is not finite, and whether the
   // step is skipped. `loss_scale`: of used_version(). REQUIRES: all square sums are set.
   void finish_norm(double loss_scale);
@@ -138,13 +155,19 @@ class PendingStep {
   bool norm_known_ = false;
   std::uint64_t num_forwards_ = 0;  // rounds whose forward pass is committed
   const std::shared_ptr<StepOutcome> outcome_ = std::make_shared<StepOutcome>();
-  std::map<GroupId, int> open_;                   // by group
+  enum class Squares : std::uint8_t { kNone, kSummed, kKnown };
+  Squares squares_ = Squares::kNone;
+  std::map<GroupId, int> holds_;                  // by group
   std::map<GroupId, double> square_sums_;         // by group
   std::map<UseId, CommittedGradient> gradients_;  // by use
-  std::set<UseId> summed_;                        // uses whose sum has begun
-  std::set<GroupId> ready_;                       // ready groups that are not taken
+  struct SumProgress {
+    std::uint64_t round = 0;    // those before it are added
+    std::uint64_t element = 0;  // those before it are added of this round, counted from the first that this node owns
+  };
+  std::map<UseId, SumProgress> sums_;  // by use
+  std::set<GroupId> ready_;            // ready groups that are not taken
   std::uint32_t num_ready_ = 0;
-  std::uint32_t num_updated_ = 0;
+  std::uint32_t num_published_ = 0;
 };
 
 }  // namespace rp

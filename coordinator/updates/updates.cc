@@ -33,6 +33,13 @@ Updates::Updates(Store& store, std::uint32_t pipeline, UpdatesOptions options)
       stamps_(store),
       waits_(options_.trace != nullptr ? options_.waits.traced_by(options_.trace->waits()) : options_.waits),
       updater_(make_updater(store, pipeline, groups_, options_)),
+      exchange_(options_.network == nullptr ? nullptr
+                                            : std::make_unique<NodeExchange>(store, pipeline, *options_.network,
+                                                                             [this] {
+                                                                               const MutexLock lock(mutex_);
+                                                                               changed_.notify_all();
+                                                                             })),
+      squares_(store.catalogue(), groups_),
       loss_scaler_(store, pipeline, options_.loss_scaling) {
   thread_ = std::thread([this] { run(); });
 }
@@ -66,7 +73,10 @@ void Updates::go_on_at(Version version, const UpdateHistory& history) {
   version_ = version;
   num_applied_ = history.num_applied;
   loss_scaler_.restart_at(version, history.loss_scale);
-  for (const GroupId group : groups_) store_.published(group).publish(version);
+  for (const GroupId group : groups_) {
+    updated_[group] = version;
+    store_.published(group).publish(version);
+  }
 }
 
 // The pass that was under way comes first: the next one overwrites what is known of it.
@@ -158,40 +168,63 @@ std::shared_ptr<StepOutcome> Updates::accept_step(Version version, Version used_
 
 void Updates::task_accepted(Version version, UseId use) {
   MutexLock lock(mutex_);
-  step_at(version).open(use);
+  step_at(version).hold(group_of(use));
 }
 
 void Updates::task_committed(Version version, UseId use) {
   MutexLock lock(mutex_);
-  close(step_at(version), use);
+  release(version, group_of(use));
 }
 
-void Updates::gradient_committed(Version version, UseId use, std::uint64_t released_after, double square_sum,
-                                 std::uint64_t checksum) {
+void Updates::gradient_committed(Version version, const CommittedGradient& gradient, double square_sum) {
   MutexLock lock(mutex_);
-  PendingStep& step = step_at(version);
-  const CommittedGradient gradient{.use = use, .released_after = released_after, .checksum = checksum};
-  step.set_gradient(gradient);
-  if (options_.adds_rounds) {
-    to_add_.emplace_back(version, gradient);  // the task counts as open until its gradient is added
-    changed_.notify_all();
+  const GroupId group = group_of(gradient.use);
+  if (!options_.adds_rounds) {
+    PendingStep& step = step_at(version);
+    step.set_gradient(gradient);
+    // For a tied weight group, the sum over all uses is computed later.
+    step.set_square_sum(group, square_sum);
+    release(version, group);
     return;
   }
-  step.set_square_sum(store_.catalogue().uses()[use].group,
-                      square_sum);  // for a tied weight group the sum over all uses is computed later
-  close(step, use);
+  // The task holds the group until its gradient is added.
+  const ElementRange owned = store_.catalogue().owned(group);
+  HeldGradient& held = held_[gradient.use];
+  held = {.gradient = gradient, .num_holds = 1};
+  if (exchange_ != nullptr) {
+    ++held.num_holds;
+    exchange_->send_gradient(gradient.use);
+  }
+  to_add_.push_back({.version = version,
+                     .round = gradient.round,
+                     .part = {.use = gradient.use,
+                              .elements = owned,
+                              .data = store_.gradient(gradient.use).data() +
+                                      owned.begin * dtype_bytes(store_.catalogue().weight_groups()[group].dtype)}});
+  changed_.notify_all();
 }
 
-void Updates::close(PendingStep& step, UseId use) {
-  if (step.close(use)) changed_.notify_all();
+void Updates::round_elsewhere(int node, Version version, std::uint64_t round) {
+  MutexLock lock(mutex_);
+  PendingStep& step = step_at(version);
+  for (const GroupId group : groups_) {
+    if (store_.catalogue().owned(group).is_empty()) continue;
+    for (std::uint32_t use = 0; use < store_.catalogue().weight_groups()[group].num_uses; ++use) step.hold(group);
+  }
+  exchange_->expect_gradients(node, version, round);
+}
+
+void Updates::release(Version version, GroupId group) {
+  if (step_at(version).release(group)) changed_.notify_all();
 }
 
 // The sum of a group belongs to one step until that step is applied to the group. In an
 // asynchronous run, the next step may have gradients before that.
-bool Updates::can_add() {
-  if (to_add_.empty()) return false;
-  const auto& [version, gradient] = to_add_.front();
-  return store_.published(store_.catalogue().uses()[gradient.use].group).observe() + 1 >= version;
+std::deque<Updates::PartToAdd>::iterator Updates::addable() {
+  return std::ranges::find_if(to_add_, [this](const PartToAdd& part) {
+    return updated_[group_of(part.part.use)] + 1 >= part.version &&
+           step_at(part.version).is_next(part.part.use, part.round, part.part.elements);
+  });
 }
 
 // Returns what the thread waits for: the gradients of a step that was called, or the next step.
@@ -209,34 +242,95 @@ void Updates::run() {
   pthread_setname_np(pthread_self(), "rp-updates");
   MutexLock lock(mutex_);
   while (true) {
-    while (!stopped_ && !can_add() && !can_update()) {
+    if (stopped_) return;
+    if (take_events()) continue;  // more may have happened meanwhile
+    if (addable() != to_add_.end()) {
+      waits_.publish_none();
+      add_one_gradient();
+    } else if (can_update()) {
+      waits_.publish_none();
+      update();
+    } else {
       waits_.publish(missing());
       changed_.wait(mutex_);
-    }
-    if (stopped_) return;
-    waits_.publish_none();
-    if (can_add()) {
-      add_one_gradient();
-    } else {
-      update();
     }
   }
 }
 
 void Updates::add_one_gradient() {
-  const auto [version, gradient] = to_add_.front();
-  to_add_.pop_front();
-  PendingStep& step = step_at(version);
-  const bool begins = step.mark_summed(gradient.use);
+  const auto place = addable();
+  const PartToAdd adding = *place;
+  to_add_.erase(place);
+  const UseId use = adding.part.use;
   mutex_.unlock();
   const std::int64_t since = trace_begin();
-  updater_->add_to_sum(gradient.use, begins);
+  updater_->add_to_sum(adding.part, adding.round == 0);
   beat();
-  trace_end(TraceKind::kAddGradient, version, store_.catalogue().uses()[gradient.use].group, since);
-  const bool is_sound = give_back({&gradient, 1});
+  trace_end(TraceKind::kAddGradient, adding.version, group_of(use), since);
   mutex_.lock();
-  if (is_sound) close(step, gradient.use);
+  PendingStep& step = step_at(adding.version);
+  step.add(use, adding.part.elements);
+  if (adding.received) exchange_->give_back(*adding.received);
+  if (!step.is_last(use, adding.part.elements)) return;
+  if (!adding.received) drop_hold(use);
+  if (!stopped_) release(adding.version, group_of(use));
 }
+
+void Updates::drop_hold(UseId use) {
+  const auto held = held_.find(use);
+  if (--held->second.num_holds > 0) return;
+  const CommittedGradient gradient = held->second.gradient;
+  held_.erase(held);
+  mutex_.unlock();
+  (void)give_back({&gradient, 1});
+  mutex_.lock();
+}
+
+// Exchange
+
+bool Updates::take_events() {
+  if (exchange_ == nullptr) return false;
+  const std::vector<ExchangeEvent> events = exchange_->take_events();
+  for (const ExchangeEvent& event : events) {
+    std::visit([this](const auto& some_event) RP_REQUIRES(mutex_) { note(some_event); }, event);
+  }
+  return !events.empty();
+}
+
+void Updates::note(const ReceivedGradient& gradient) {
+  to_add_.push_back({.version = gradient.version,
+                     .round = gradient.round,
+                     .part = {.use = gradient.use, .elements = gradient.elements, .data = gradient.data},
+                     .received = gradient});
+}
+
+void Updates::note(const SentGradient& sent) { drop_hold(sent.use); }
+
+void Updates::note(const SentWeights& sent) {
+  --num_sends_of_weights_;
+  const std::uint32_t num_copies = store_.catalogue().weight_groups()[sent.group].num_copies;
+  release(sent.version + num_copies, sent.group);
+  changed_.notify_all();
+}
+
+void Updates::note(const ReceivedWeights& received) {
+  PendingStep& step = steps_.begin()->second;
+  mutex_.unlock();
+  publish(received.group, received.version);
+  mutex_.lock();
+  step.count_published();
+  end_step_if_complete(received.version, step);
+}
+
+void Updates::note(const ReceivedSquares&) {
+  const Version version = steps_.begin()->first;
+  PendingStep& step = steps_.begin()->second;
+  for (const GroupId group : groups_) step.set_square_sum(group, squares_.sum(group));
+  step.set_squares_known();
+  end_step_if_complete(version, step);
+}
+
+// Steps
 
 void Updates::finish_norm(PendingStep& step) {
   step.finish_norm(loss_scaler_.scale_of(step.used_version()));
@@ -244,19 +338,23 @@ void Updates::finish_norm(PendingStep& step) {
   changed_.notify_all();
 }
 
-void Updates::finish_norms_of_groups(Version version, PendingStep& step) {
+void Updates::sum_squares(Version version, GroupId group) {
+  mutex_.unlock();
+  const std::int64_t since = trace_begin();
+  updater_->sum_squares(group, squares_.own(group));
+  beat();
+  trace_end(TraceKind::kNorm, version, group, since);
+  mutex_.lock();
+}
+
+void Updates::exchange_squares(PendingStep& step) {
+  step.set_squares_summed();
+  if (exchange_ != nullptr && !groups_.empty())
+    return exchange_->exchange_squares([this](int node) { return squares_.of_node(node); });
   for (const GroupId group : groups_) {
-    if (!options_.adds_rounds && store_.catalogue().weight_groups()[group].num_uses == 1)
-      continue;  // the workers have computed it
-    mutex_.unlock();
-    const std::int64_t since = trace_begin();
-    const double sum = updater_->square_sum(group);
-    beat();
-    trace_end(TraceKind::kNorm, version, group, since);
-    mutex_.lock();
-    step.set_square_sum(group, sum);
+    if (computes_squares(group)) step.set_square_sum(group, squares_.sum(group));
   }
-  finish_norm(step);
+  step.set_squares_known();
 }
 
 std::vector<CommittedGradient> Updates::taken_by(GroupId group, const PendingStep& step) const {
@@ -280,7 +378,14 @@ void Updates::update() {
   const Version version = steps_.begin()->first;
   PendingStep& step = steps_.begin()->second;
   if (step.is_barrier() && !step.norm_is_known()) {
-    finish_norms_of_groups(version, step);
+    if (!step.squares_are_summed()) {
+      for (const GroupId group : groups_) {
+        if (computes_squares(group)) sum_squares(version, group);
+      }
+      exchange_squares(step);
+    }
+    if (!step.squares_are_known()) return;
+    finish_norm(step);
     step.move_to(StepState::kNormKnown);
     loss_scaler_.publish(version, step.outcome()->skipped);
   }
@@ -336,32 +441,46 @@ bool Updates::record(Version version, const PendingStep& step) {
 void Updates::update_one_group(Version version, PendingStep& step) {
   const GroupId group = step.take_ready();
   const std::vector<UpdateSpan> rules = step.rules_of(group, num_applied_ + 1);
-  const bool needs_sum =
-      !step.norm_is_known() && (options_.adds_rounds || store_.catalogue().weight_groups()[group].num_uses > 1);
+  const bool moves_weights = exchange_ != nullptr && !rules.empty();
   const auto taken = taken_by(group, step);
   const auto snapshot = snapshot_before(version);
+  if (!step.norm_is_known() && computes_squares(group)) sum_squares(version, group);
   mutex_.unlock();
   wait_saved(snapshot.get(), group);
   const std::int64_t since = trace_begin();
-  const double sum = needs_sum ? updater_->square_sum(group) : 0;
   stamps_.begin(group, version);
+  if (moves_weights) exchange_->receive_weights(group, version);
   RP_CRASH_POINT("coordinator.update.begins");
   updater_->update(group, version, rules);
   RP_CRASH_POINT("coordinator.update.updates");
   beat();
   trace_end(TraceKind::kUpdate, version, group, since);
+  if (!moves_weights) publish(group, version);
+  const bool is_sound = give_back(taken);
+  RP_CRASH_POINT("coordinator.update.has_released");
+  mutex_.lock();
+  if (!is_sound) return;
+  updated_[group] = version;
+  if (step.all_are_taken() && !step.squares_are_summed()) exchange_squares(step);
+  if (moves_weights) return send_weights(group, version);
+  step.count_published();
+  end_step_if_complete(version, step);
+}
+
+// A send reads the working copy, like a task.
+void Updates::send_weights(GroupId group, Version version) {
+  ++num_sends_of_weights_;
+  step_at(version + store_.catalogue().weight_groups()[group].num_copies).hold(group);
+  exchange_->send_weights(group, version);
+}
+
+void Updates::publish(GroupId group, Version version) {
   stamps_.complete(group, version);
   if (options_.journal != nullptr)
     options_.journal->applied(group).publish(version);  // before its gradient is released
   RP_CRASH_POINT("coordinator.update.is_applied");
   store_.published(group).publish(version);
   RP_CRASH_POINT("coordinator.update.is_published");
-  const bool is_sound = give_back(taken);
-  RP_CRASH_POINT("coordinator.update.has_released");
-  mutex_.lock();
-  if (!is_sound) return;
-  if (needs_sum) step.set_square_sum(group, sum);
-  if (step.count_updated()) end_step(version, step);
 }
 
 void Updates::update_by_function(Version version, PendingStep& step) {
@@ -400,7 +519,12 @@ void Updates::update_by_function(Version version, PendingStep& step) {
   const bool is_sound = give_back(taken);
   mutex_.lock();
   if (!is_sound) return;
+  for (const GroupId group : groups_) updated_[group] = version;
   end_step(version, step);
+}
+
+void Updates::end_step_if_complete(Version version, PendingStep& step) {
+  if (step.is_complete()) end_step(version, step);
 }
 
 void Updates::end_step(Version version, PendingStep& step) {
@@ -416,8 +540,9 @@ void Updates::end_step(Version version, PendingStep& step) {
 
 void Updates::wait_applied(Version version) {
   MutexLock lock(mutex_);
-  while (version_ < version && !stopped_) changed_.wait(mutex_);
-  if (version_ < version && error_) std::rethrow_exception(error_);
+  const auto is_applied = [&]() RP_REQUIRES(mutex_) { return version_ >= version && num_sends_of_weights_ == 0; };
+  while (!is_applied() && !stopped_) changed_.wait(mutex_);
+  if (!is_applied() && error_) std::rethrow_exception(error_);
 }
 
 const StepOutcome& Updates::wait_norm(const StepOutcome& outcome) {

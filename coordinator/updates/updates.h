@@ -16,6 +16,10 @@
 // - If a step may have several rounds, each committed gradient is added to an fp32 sum first, and
 //   its buffer is released at once. The sum belongs to the next step once this step is applied to
 //   the group.
+// - If the run has several nodes, gradients of all nodes are added, in the order of the rounds, to
+//   the sums of the elements that this node owns, and it updates these. A group is published when
+//   the other parts of its new weights have arrived. The thread never waits for the network
+//   (docs/design/several-nodes.md).
 //
 // A step with a function instead of rules is applied to all groups at once, by the function.
 //
@@ -35,10 +39,11 @@
 #include <optional>
 #include <span>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "common/mutex.h"
+#include "coordinator/exchange/node_exchange.h"
+#include "coordinator/updates/chunk_squares.h"
 #include "coordinator/updates/group_updater.h"
 #include "coordinator/updates/loss_scaler.h"
 #include "coordinator/updates/pending_step.h"
@@ -67,6 +72,7 @@ struct UpdatesOptions {
   UpdateTrace* trace = nullptr;            // records what the updates thread does; may be nullptr
   GroupUpdaterMaker make_updater{};        // empty: updates the groups in host memory
   StepJournal* journal = nullptr;          // records steps there, so that another coordinator can go on; may be nullptr
+  NodeNetwork* network = nullptr;          // to the other nodes; nullptr if there are none. REQUIRES: adds_rounds
 };
 
 class Updates {
@@ -100,9 +106,10 @@ class Updates {
   // Note that the task is committed, without or with a gradient. REQUIRES: the rounds of a step are
   // committed in order.
   void task_committed(Version version, UseId use);
-  // `checksum`: of the gradient, with --check-consistency.
-  void gradient_committed(Version version, UseId use, std::uint64_t released_after, double square_sum,
-                          std::uint64_t checksum = 0);
+  void gradient_committed(Version version, const CommittedGradient& gradient, double square_sum);
+  // Notes that another node computes this round of the step, before its gradients are needed.
+  // REQUIRES: called in the order of the rounds, before accept_step().
+  void round_elsewhere(int node, Version version, std::uint64_t round);
 
   // Note what the rounds of a step have left: the buffers, by layer, when the forward pass of a training round is
   // committed; the losses when all tasks of a round with gradients are, before its last gradients are committed.
@@ -117,7 +124,8 @@ class Updates {
   // it. May be called by another thread than keep().
   [[nodiscard]] UpdateHistory wait_kept();
 
-  // Blocks until `version` is complete in all groups.
+  // Blocks until `version` is complete in all groups, and the other nodes have what this node owns of
+  // it.
   void wait_applied(Version version);
   [[nodiscard]] const StepOutcome& wait_norm(const StepOutcome& outcome);
 
@@ -129,6 +137,20 @@ class Updates {
   void end();
 
  private:
+  // A part of a gradient that has arrived: from another node, or all that this node owns of a
+  // gradient of its own.
+  struct PartToAdd {
+    Version version{};
+    std::uint64_t round = 0;
+    GroupUpdater::GradientPart part{};
+    std::optional<ReceivedGradient> received{};  // from another node
+  };
+  // A gradient of this node that is not yet added, or not yet sent to all nodes.
+  struct HeldGradient {
+    CommittedGradient gradient{};
+    int num_holds = 0;
+  };
+
   void run();
   // Returns the time at which a pass over a group begins, for trace_end().
   [[nodiscard]] std::int64_t trace_begin() const { return options_.trace != nullptr ? options_.trace->now() : 0; }
@@ -144,9 +166,20 @@ class Updates {
   }
   [[nodiscard]] Wait missing() RP_REQUIRES(mutex_);
   [[nodiscard]] PendingStep& step_at(Version version) RP_REQUIRES(mutex_);
-  [[nodiscard]] bool can_add() RP_REQUIRES(mutex_);
+  // Returns the first part of a gradient in to_add_ that may be added now, or the end.
+  [[nodiscard]] std::deque<PartToAdd>::iterator addable() RP_REQUIRES(mutex_);
   [[nodiscard]] bool can_update() RP_REQUIRES(mutex_) { return !steps_.empty() && steps_.begin()->second.can_update(); }
-  void close(PendingStep& step, UseId use) RP_REQUIRES(mutex_);
+  void release(Version version, GroupId group) RP_REQUIRES(mutex_);
+  [[nodiscard]] GroupId group_of(UseId use) const { return store_.catalogue().uses()[use].group; }
+
+  // The work of the exchange between nodes. Returns false if nothing has happened since the last call.
+  bool take_events() RP_REQUIRES(mutex_);
+  void note(const ReceivedGradient& gradient) RP_REQUIRES(mutex_);
+  void note(const SentGradient& sent) RP_REQUIRES(mutex_);
+  void note(const SentWeights& sent) RP_REQUIRES(mutex_);
+  void note(const ReceivedWeights& received) RP_REQUIRES(mutex_);
+  void note(const ReceivedSquares& received) RP_REQUIRES(mutex_);
+
   // Each performs a piece of the thread's work, and releases the mutex while memory is read and
   // written.
   void add_one_gradient() RP_REQUIRES(mutex_);
@@ -155,11 +188,25 @@ class Updates {
   [[nodiscard]] bool record(Version version, const PendingStep& step) RP_REQUIRES(mutex_);
   void update_one_group(Version version, PendingStep& step) RP_REQUIRES(mutex_);
   void update_by_function(Version version, PendingStep& step) RP_REQUIRES(mutex_);
-  void finish_norms_of_groups(Version version, PendingStep& step) RP_REQUIRES(mutex_);
+  // Returns true if the squares of a group are summed here, not by the workers.
+  [[nodiscard]] bool computes_squares(GroupId group) const {
+    return options_.adds_rounds || store_.catalogue().weight_groups()[group].num_uses > 1;
+  }
+  void sum_squares(Version version, GroupId group) RP_REQUIRES(mutex_);
+  // Notes that the squares of all groups are summed, and sends them to the other nodes.
+  void exchange_squares(PendingStep& step) RP_REQUIRES(mutex_);
   void finish_norm(PendingStep& step) RP_REQUIRES(mutex_);
+  void send_weights(GroupId group, Version version) RP_REQUIRES(mutex_);
+  // Makes a version of a group visible to the workers, once it is complete.
+  void publish(GroupId group, Version version) RP_EXCLUDES(mutex_);
+  // Ends the step if all of its groups are published and its norm is known.
+  void end_step_if_complete(Version version, PendingStep& step) RP_REQUIRES(mutex_);
   // Returns the gradients to release after an update of this group.
   [[nodiscard]] std::vector<CommittedGradient> taken_by(GroupId group, const PendingStep& step) const
       RP_REQUIRES(mutex_);
+  // Notes that a gradient in held_ was added, or that it was sent to the other nodes. Gives it back if
+  // both are done.
+  void drop_hold(UseId use) RP_REQUIRES(mutex_);
   // Checks that the gradients, which were read, are still as they were committed, and releases
   // them. Returns false if they have changed; the run ends then.
   [[nodiscard]] bool give_back(std::span<const CommittedGradient> gradients);
@@ -183,13 +230,18 @@ class Updates {
   const std::vector<GroupId> groups_;  // the trained groups
   WeightStamps stamps_;
   WaitRecord waits_;
-  const std::unique_ptr<GroupUpdater> updater_;  // used only by the updates thread
+  const std::unique_ptr<GroupUpdater> updater_;   // used only by the updates thread
+  const std::unique_ptr<NodeExchange> exchange_;  // nullptr if there is one node
+  ChunkSquares squares_;                          // of the oldest step; used only by the updates thread
 
   Mutex mutex_;
   CondVar changed_;
   // Steps that have begun and are not applied, by version.
   std::map<Version, PendingStep> steps_ RP_GUARDED_BY(mutex_);
-  std::deque<std::pair<Version, CommittedGradient>> to_add_ RP_GUARDED_BY(mutex_);
+  std::deque<PartToAdd> to_add_ RP_GUARDED_BY(mutex_);
+  std::map<UseId, HeldGradient> held_ RP_GUARDED_BY(mutex_);
+  std::map<GroupId, Version> updated_ RP_GUARDED_BY(mutex_);  // of what this node owns of each group
+  int num_sends_of_weights_ RP_GUARDED_BY(mutex_) = 0;
   Version version_ RP_GUARDED_BY(mutex_){};              // the newest version that is complete in all groups
   std::uint64_t num_applied_ RP_GUARDED_BY(mutex_) = 0;  // steps that were not skipped
   LossScaler loss_scaler_ RP_GUARDED_BY(mutex_);

@@ -12,7 +12,7 @@
 namespace rp {
 
 CpuTorchDevice::CpuTorchDevice(std::shared_ptr<CpuMemory> memory, int num_threads, std::uint64_t max_elements)
-    : memory_(std::move(memory)), team_(num_threads), partial_sums_(num_partial_sums(max_elements)) {}
+    : memory_(std::move(memory)), team_(num_threads), partial_sums_(num_chunks(max_elements)) {}
 
 at::Generator CpuTorchDevice::generator() const { return at::detail::getDefaultCPUGenerator(); }
 

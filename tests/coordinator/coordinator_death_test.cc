@@ -97,8 +97,8 @@ class MortalUpdater : public GroupUpdater {
  public:
   MortalUpdater(Store& store, bool adds_rounds, int left)
       : inner_(store, store.catalogue().trained_groups(0), 1, adds_rounds, store.journal()->scratch(0)), left_(left) {}
-  void add_to_sum(UseId index, bool begins) override { inner_.add_to_sum(index, begins); }
-  [[nodiscard]] double square_sum(GroupId group) override { return inner_.square_sum(group); }
+  void add_to_sum(const GradientPart& part, bool begins) override { inner_.add_to_sum(part, begins); }
+  void sum_squares(GroupId group, std::span<double> chunks) override { inner_.sum_squares(group, chunks); }
   void write_gradient(GroupId group, const UpdateStep& scaling, float* gradient) override {
     inner_.write_gradient(group, scaling, gradient);
   }

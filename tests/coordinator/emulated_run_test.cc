@@ -235,8 +235,9 @@ TEST(EmulatedGroupUpdater, CountsTheBytesOfAPass) {
   EXPECT_EQ(updater.update_bytes(GroupId(0), true), 6 * n);
   const EmulatedGroupUpdater of_sums(store->catalogue(), {}, true);
   EXPECT_EQ(of_sums.update_bytes(GroupId(0), false), 30 * n);
-  EXPECT_EQ(of_sums.sum_bytes(UseId(0), false), 10 * n);
-  EXPECT_EQ(of_sums.sum_bytes(UseId(0), true), 14 * n);
+  const GroupUpdater::GradientPart whole{.use = UseId(0), .elements = {.begin = 0, .end = n}};
+  EXPECT_EQ(of_sums.sum_bytes(whole, false), 10 * n);
+  EXPECT_EQ(of_sums.sum_bytes(whole, true), 14 * n);
 }
 
 }  // namespace

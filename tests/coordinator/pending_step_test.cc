@@ -26,23 +26,27 @@ class PendingStepTest : public testing::Test {
   std::vector<GroupId> groups_;
 };
 
-TEST_F(PendingStepTest, AGroupIsReadyOnceStepIsCalledAndItsLastTaskClosed) {
+TEST_F(PendingStepTest, AGroupIsReadyOnceStepIsCalledAndItsLastHoldReleased) {
   use_model();
   PendingStep step = this->step();
-  step.open(UseId(0));
-  step.open(UseId(0));
-  step.open(UseId(1));
-  EXPECT_FALSE(step.close(UseId(1))) << "step() was not called";
+  step.hold(GroupId(0));
+  step.hold(GroupId(0));
+  step.hold(GroupId(1));
+  EXPECT_FALSE(step.release(GroupId(1))) << "step() was not called";
   step.call(Version(0), {.rules = {AdamW{}}});
   EXPECT_TRUE(step.can_update());
   EXPECT_EQ(step.take_ready(), GroupId(1));
   EXPECT_FALSE(step.can_update());
-  EXPECT_FALSE(step.close(UseId(0))) << "a task of it is open";
-  EXPECT_TRUE(step.close(UseId(0)));
+  EXPECT_FALSE(step.release(GroupId(0))) << "a task of it is not committed";
+  EXPECT_TRUE(step.release(GroupId(0)));
   EXPECT_EQ(step.take_ready(), GroupId(0));
   EXPECT_EQ(step.num_ready(), 2U);
-  EXPECT_FALSE(step.count_updated());
-  EXPECT_TRUE(step.count_updated());
+  EXPECT_TRUE(step.all_are_taken());
+  step.set_squares_known();
+  step.count_published();
+  EXPECT_FALSE(step.is_complete());
+  step.count_published();
+  EXPECT_TRUE(step.is_complete());
 }
 
 TEST_F(PendingStepTest, ABarrierWaitsForAllGroups) {
@@ -52,12 +56,12 @@ TEST_F(PendingStepTest, ABarrierWaitsForAllGroups) {
         StepRequest{.rules = {AdamW{}}, .options = {.skip_nonfinite = true}},
         StepRequest{.rules = {}, .function = [](Version, bool, const GradientWriter&) {}}}) {
     PendingStep step = this->step();
-    step.open(UseId(0));
-    step.open(UseId(1));
+    step.hold(GroupId(0));
+    step.hold(GroupId(1));
     step.call(Version(0), request);
-    EXPECT_TRUE(step.close(UseId(1)));
+    EXPECT_TRUE(step.release(GroupId(1)));
     EXPECT_FALSE(step.can_update());
-    EXPECT_TRUE(step.close(UseId(0)));
+    EXPECT_TRUE(step.release(GroupId(0)));
     EXPECT_TRUE(step.can_update());
     EXPECT_EQ(step.take_ready(), GroupId(0)) << "in layer order, whichever came first";
   }
@@ -75,9 +79,12 @@ TEST_F(PendingStepTest, ATiedGroupHasTheGradientsOfAllItsUses) {
   const std::vector<CommittedGradient> gradients = step.gradients_of(GroupId(0));
   ASSERT_EQ(gradients.size(), 2U);
   for (const CommittedGradient& gradient : gradients) EXPECT_EQ(gradient.released_after, 6U) << "of the last round";
-  EXPECT_TRUE(step.mark_summed(UseId(0)));
-  EXPECT_TRUE(step.mark_summed(UseId(1)));
-  EXPECT_FALSE(step.mark_summed(UseId(0)));
+  const ElementRange whole{.begin = 0, .end = catalogue_.weight_groups()[GroupId(0)].num_elements};
+  EXPECT_FALSE(step.is_next(UseId(0), 1, whole));
+  EXPECT_TRUE(step.is_next(UseId(0), 0, whole));
+  step.add(UseId(0), whole);
+  EXPECT_TRUE(step.is_next(UseId(0), 1, whole));
+  EXPECT_TRUE(step.is_next(UseId(1), 0, whole)) << "each use has a sum of its own";
 }
 
 TEST_F(PendingStepTest, AStepWithAGradientThatIsNotFiniteSaysWhereAndHasNoRules) {

@@ -11,7 +11,7 @@ constexpr RoundTraits kEvaluation{.kind = RoundKind::kForward, .mode = RoundMode
 
 std::shared_ptr<Round> take(PipelineState& state, const RoundTraits& traits) {
   std::shared_ptr<Round> round = state.next_round(traits, {.first_layer = CatalogueLayer(7), .num_layers = 3});
-  state.count(traits);
+  state.count(traits, true);
   return round;
 }
 
@@ -23,7 +23,7 @@ TEST(PipelineState, NumbersRoundsOfTrainingAndEvaluationsApart) {
   EXPECT_EQ(take(state, kEvaluation)->number, kFirstEvaluation + 1);
   EXPECT_EQ(take(state, kRound)->number, 2U);
   EXPECT_EQ(state.rounds_since_step, 2) << "a graph counts when it goes back";
-  state.count_backward();
+  state.count_backward(true);
   EXPECT_EQ(state.rounds_since_step, 3);
 }
 

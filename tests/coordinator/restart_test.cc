@@ -89,7 +89,7 @@ class RestartedUpdates : public testing::Test {
     updates.forward_ended(version, {});
     updates.round_ended(version, {0.5});
     for (std::uint32_t use = 0; use < kRestartGroups; ++use)
-      updates.gradient_committed(version, UseId(use), version.value(), 1);
+      updates.gradient_committed(version, {.use = UseId(use), .released_after = version.value()}, 1);
     updates.wait_applied(version);
   }
 
@@ -156,7 +156,8 @@ TEST_F(RestartedUpdates, DoNotBeginBeforeTheResultsOfTheStepAreKnown) {
   for (std::uint32_t use = 0; use < kRestartGroups; ++use) updates.task_accepted(Version(1), UseId(use));
   updates.accept_step(Version(1), Version(0),
                       {.rules = {AdamW{}}, .options = {}, .num_rounds = 1, .num_forwards = 1, .steps = 1, .rounds = 1});
-  for (std::uint32_t use = 0; use < kRestartGroups; ++use) updates.gradient_committed(Version(1), UseId(use), 1, 0);
+  for (std::uint32_t use = 0; use < kRestartGroups; ++use)
+    updates.gradient_committed(Version(1), {.use = UseId(use), .released_after = 1}, 0);
   usleep(20'000);
   EXPECT_EQ(store->published(GroupId(0)).observe(), Version(0));
   EXPECT_EQ(store->journal()->newest(0), std::nullopt);
@@ -179,7 +180,8 @@ TEST_F(RestartedUpdates, ShowTheNormOnceTheStepIsRecorded) {
                                             .rounds = 1});
   updates.forward_ended(Version(1), {});
   updates.round_ended(Version(1), {1});
-  for (std::uint32_t use = 0; use < kRestartGroups; ++use) updates.gradient_committed(Version(1), UseId(use), 1, 4);
+  for (std::uint32_t use = 0; use < kRestartGroups; ++use)
+    updates.gradient_committed(Version(1), {.use = UseId(use), .released_after = 1}, 4);
   EXPECT_GT(updates.wait_norm(*outcome).grad_norm, 0);
   EXPECT_EQ(store->journal()->newest(0), Version(1));
 }
@@ -195,7 +197,8 @@ TEST_F(RestartedUpdates, AreNotPossibleOnceAFunctionHasMadeAStepOrWeightsAreLoad
       {.rules = {}, .function = [](Version, bool, const GradientWriter&) {}, .num_rounds = 1, .num_forwards = 1});
   updates.forward_ended(Version(1), {});
   updates.round_ended(Version(1), {1});
-  for (std::uint32_t use = 0; use < kRestartGroups; ++use) updates.gradient_committed(Version(1), UseId(use), 1, 0);
+  for (std::uint32_t use = 0; use < kRestartGroups; ++use)
+    updates.gradient_committed(Version(1), {.use = UseId(use), .released_after = 1}, 0);
   updates.wait_applied(Version(1));
   EXPECT_EQ(store->journal()->newest(0), std::nullopt);
   make_step(*store, updates, Version(2));

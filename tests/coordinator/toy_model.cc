@@ -100,7 +100,7 @@ ToyConfig random_toy_config(std::mt19937& random) {
   return config;
 }
 
-Catalogue toy_catalogue(const ToyConfig& config) {
+Catalogue toy_catalogue(const ToyConfig& config, NodePlace place) {
   std::vector<LayerRequest> layers;
   for (int i = 0; i < config.num_layers; ++i) {
     LayerRequest layer{.name = "toy", .arguments_hash = 0, .parameters = {}};
@@ -110,7 +110,11 @@ Catalogue toy_catalogue(const ToyConfig& config) {
     }
     layers.push_back(layer);
   }
-  return Catalogue::lay_out(layers, config.asynchronous ? 2 : 1, config.rounds_per_step > 1);
+  return Catalogue::lay_out({{.name = "",
+                              .layers = std::move(layers),
+                              .num_copies = config.asynchronous ? 2U : 1U,
+                              .with_sums = config.rounds_per_step > 1}},
+                            place);
 }
 
 float toy_initial_weight(GroupId group, std::uint64_t element) { return pseudo_random(1, group.value(), element); }
@@ -188,6 +192,15 @@ Vector working_copy(const ToyConfig& config, const Vector& master) {
   return copy;
 }
 
+double sum_of_squares(const Vector& gradient) {
+  ThreadTeam team(1);
+  std::vector<double> sums(num_chunks(gradient.size()));
+  const void* pointer = gradient.data();
+  sum_squares_of_chunks({.uses = &pointer, .num_uses = 1, .dtype = DType::kFloat32, .num_elements = gradient.size()},
+                        sums, team);
+  return add_in_order(sums);
+}
+
 double norm_of(const Catalogue& catalogue, const IndexedVector<UseId, Vector>& sums) {
   double total = 0;
   for (const GroupId group : catalogue.weight_groups().indices()) {
@@ -196,11 +209,7 @@ double norm_of(const Catalogue& catalogue, const IndexedVector<UseId, Vector>& s
       if (catalogue.uses()[use].group != group) continue;
       for (std::size_t i = 0; i < gradient.size(); ++i) gradient[i] += sums[use][i];
     }
-    ThreadTeam team(1);
-    std::vector<double> partial(num_partial_sums(gradient.size()));
-    const void* pointer = gradient.data();
-    total += sum_of_squares(
-        {.uses = &pointer, .num_uses = 1, .dtype = DType::kFloat32, .num_elements = gradient.size()}, partial, team);
+    total += sum_of_squares(gradient);
   }
   return std::sqrt(total);
 }
@@ -328,7 +337,6 @@ void ToyExecutor::run(const StageTask& task, int microbatch, const MicrobatchInp
 
 void ToyExecutor::end(const StageTask& task, TaskTotals& totals) {
   const auto n = static_cast<std::size_t>(config_.num_elements);
-  ThreadTeam team(1);
   totals.square_sums.clear();
   totals.layer_times.assign(static_cast<std::size_t>(task.command->end_layer - task.command->first_layer),
                             {1000, 0, 2000});
@@ -345,10 +353,7 @@ void ToyExecutor::end(const StageTask& task, TaskTotals& totals) {
       store(memory.gradient, config_.dtype, i, memory.accumulator[i]);
       gradient[i] = load(memory.gradient, config_.dtype, i);
     }
-    std::vector<double> partial(num_partial_sums(n));
-    const void* pointer = gradient.data();
-    totals.square_sums.push_back(
-        sum_of_squares({.uses = &pointer, .num_uses = 1, .dtype = DType::kFloat32, .num_elements = n}, partial, team));
+    totals.square_sums.push_back(sum_of_squares(gradient));
   }
 }
 

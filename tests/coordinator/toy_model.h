@@ -49,7 +49,7 @@ struct ToyResult {
   bool operator==(const ToyResult&) const = default;
 };
 
-Catalogue toy_catalogue(const ToyConfig& config);
+Catalogue toy_catalogue(const ToyConfig& config, NodePlace place = {});
 float toy_initial_weight(GroupId group, std::uint64_t element);
 std::vector<float> toy_input(const ToyConfig& config, int round, int microbatch);
 std::vector<float> toy_label(const ToyConfig& config, int round, int microbatch);

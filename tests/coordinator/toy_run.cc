@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <thread>
 
@@ -57,22 +58,6 @@ void add_microbatch(RoundInputs& inputs, std::vector<std::vector<float>>& storag
   inputs.arguments.push_back({.tensors = {view(toy_label(config, round, m))}});
 }
 
-ToyResult train(Store& store, Coordinator& coordinator, const ToyConfig& config) {
-  ToyResult result;
-  std::vector<ToyStep> steps;
-  for (int step = 0; step < config.num_steps; ++step) steps.push_back(accept_toy_step(coordinator, config, step));
-  coordinator.synchronize();
-  for (const ToyStep& step : steps) {
-    for (const auto& round : step.rounds) {
-      coordinator.wait_forward(*round);
-      result.losses.push_back(round->losses.at(0));
-    }
-    result.norms.push_back(coordinator.wait_norm(0, *step.outcome).grad_norm);
-  }
-  result.masters = toy_masters(store, config, coordinator.pipeline_state(0).version());
-  return result;
-}
-
 constexpr double kInitialScale = 1024;
 
 }  // namespace
@@ -80,10 +65,13 @@ constexpr double kInitialScale = 1024;
 void write_initial_weights(Store& store) {
   for (const GroupId b : store.catalogue().weight_groups().indices()) {
     const WeightGroupRecord& group = store.catalogue().weight_groups()[b];
+    const ElementRange owned = store.catalogue().owned(b);
+    std::fill_n(store.state(group.moment1_offset), owned.size(), 0.0F);
+    std::fill_n(store.state(group.moment2_offset), owned.size(), 0.0F);
     for (std::uint64_t i = 0; i < group.num_elements; ++i) {
       const float value = toy_initial_weight(b, i);
-      store.state(group.moment1_offset)[i] = store.state(group.moment2_offset)[i] = 0;
-      if (group.dtype != DType::kFloat32) store.state(group.master_offset)[i] = value;
+      if (group.dtype != DType::kFloat32 && owned.begin <= i && i < owned.end)
+        store.state(group.master_offset)[i - owned.begin] = value;
       for (std::uint32_t copy = 0; copy < group.num_copies; ++copy) {
         std::byte* working = store.parameters(group.parameter_offset[copy]);
         if (group.dtype == DType::kFloat32) {
@@ -98,14 +86,37 @@ void write_initial_weights(Store& store) {
 
 std::vector<float> toy_masters(Store& store, const ToyConfig& config, Version version) {
   std::vector<float> masters;
-  for (const WeightGroupRecord& group : store.catalogue().weight_groups()) {
-    const float* master =
-        group.dtype == DType::kFloat32
-            ? reinterpret_cast<const float*>(store.parameters(group.parameter_offset[group.copy_of(version)]))
-            : store.state(group.master_offset);
-    masters.insert(masters.end(), master, master + config.num_elements);
+  for (const GroupId index : store.catalogue().weight_groups().indices()) {
+    const WeightGroupRecord& group = store.catalogue().weight_groups()[index];
+    const ElementRange owned = store.catalogue().owned(index);
+    const auto n = static_cast<std::uint64_t>(config.num_elements);
+    const std::uint64_t begin = masters.size();
+    masters.resize(begin + n);
+    if (group.dtype == DType::kFloat32) {
+      std::copy_n(reinterpret_cast<const float*>(store.working_copy(index, version).data()), n,
+                  masters.begin() + static_cast<std::ptrdiff_t>(begin));
+    } else {
+      std::copy_n(store.state(group.master_offset), std::min(owned.end, n) - std::min(owned.begin, n),
+                  masters.begin() + static_cast<std::ptrdiff_t>(begin + owned.begin));
+    }
   }
   return masters;
+}
+
+ToyResult train_toy(Store& store, Coordinator& coordinator, const ToyConfig& config) {
+  ToyResult result;
+  std::vector<ToyStep> steps;
+  for (int step = 0; step < config.num_steps; ++step) steps.push_back(accept_toy_step(coordinator, config, step));
+  coordinator.synchronize();
+  for (const ToyStep& step : steps) {
+    for (const auto& round : step.rounds) {
+      coordinator.wait_forward(*round);
+      result.losses.push_back(round->losses.at(0));
+    }
+    result.norms.push_back(coordinator.wait_norm(0, *step.outcome).grad_norm);
+  }
+  result.masters = toy_masters(store, config, coordinator.pipeline_state(0).version());
+  return result;
 }
 
 ToyStep accept_toy_step(Coordinator& coordinator, const ToyConfig& config, int step) {
@@ -164,11 +175,11 @@ std::vector<ToyResult> run_toy(const ToyConfig& config, const RunSettings& setti
   Coordinator coordinator(*store, toy_coordinator_options(config, settings, workers, *store));
   if (settings.set_aside && settings.deaths.empty()) coordinator.set_aside(*settings.set_aside);
   const WorkerWatch watch(workers, coordinator);
-  std::vector<ToyResult> results = {train(*store, coordinator, config)};
+  std::vector<ToyResult> results = {train_toy(*store, coordinator, config)};
   while (results.size() < static_cast<std::size_t>(trainings)) {
     coordinator.restart_at(0, 0, 0, {.loss_scale = {.scale = kInitialScale, .previous_scale = kInitialScale}});
     write_initial_weights(*store);
-    results.push_back(train(*store, coordinator, config));
+    results.push_back(train_toy(*store, coordinator, config));
   }
   return results;
 }

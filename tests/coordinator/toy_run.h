@@ -90,7 +90,10 @@ struct ToyStep {
 };
 // Accepts the rounds of a step, which are counted from 0, and the step.
 ToyStep accept_toy_step(Coordinator& coordinator, const ToyConfig& config, int step);
+// Returns the masters of all groups; 0 for those that are in the store of another node.
 [[nodiscard]] std::vector<float> toy_masters(Store& store, const ToyConfig& config, Version version);
+// Trains, and waits for everything.
+[[nodiscard]] ToyResult train_toy(Store& store, Coordinator& coordinator, const ToyConfig& config);
 
 // Returns the results of `trainings` trainings with the same initial weights, one after the other
 // in one run.

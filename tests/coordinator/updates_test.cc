@@ -64,7 +64,7 @@ TEST(Updates, PublishAGroupAsSoonAsItsGradientIsCommittedAndNoOther) {
   updates.accept_step(Version(1), Version(0), {.rules = {AdamW{}}});
   for (std::uint32_t group = kNumGroups; group-- > 0;) {  // in the order of a backward pass: the last layer first
     fill_gradient(*store, group, 1);
-    updates.gradient_committed(Version(1), UseId(group), 1, square_sum(1));
+    updates.gradient_committed(Version(1), {.use = UseId(group), .released_after = 1}, square_sum(1));
     expect_published(*store, group, Version(1));
     EXPECT_EQ(store->gradient_released(UseId(group)).wait_at_least(1, kLong), WaitResult::kReached);
     for (std::uint32_t other = 0; other < group; ++other) {
@@ -85,7 +85,7 @@ TEST(Updates, AreProgressOfTheRun) {
         updates.accept_step(Version(1), Version(0), {.rules = {AdamW{}}, .options = {.max_grad_norm = 1}});
     for (std::uint32_t group = 0; group < kNumGroups; ++group) {
       fill_gradient(*store, group, 1);
-      updates.gradient_committed(Version(1), UseId(group), 1, square_sum(1));
+      updates.gradient_committed(Version(1), {.use = UseId(group), .released_after = 1}, square_sum(1));
     }
     updates.wait_applied(Version(1));
     EXPECT_EQ(store->progress(), (adds_rounds ? 3 : 1) * kNumGroups) << "each group is added, summed and updated";
@@ -96,7 +96,8 @@ TEST(Updates, WaitForTheCallOfStep) {
   const auto store = new_store(false);
   Updates updates(*store, 0, {});
   accept_tasks(updates, *store);
-  for (std::uint32_t group = 0; group < kNumGroups; ++group) updates.gradient_committed(Version(1), UseId(group), 1, 0);
+  for (std::uint32_t group = 0; group < kNumGroups; ++group)
+    updates.gradient_committed(Version(1), {.use = UseId(group), .released_after = 1}, 0);
   for (std::uint32_t group = 0; group < kNumGroups; ++group)
     EXPECT_EQ(store->published(GroupId(group)).observe(), Version(0));
   const auto outcome = updates.accept_step(Version(1), Version(0), {.rules = {AdamW{}}});
@@ -121,7 +122,8 @@ TEST(Updates, WithClippingAreDoneInLayerOrder) {
     }
     if (is_called_first)
       updates.accept_step(Version(1), Version(0), {.rules = {AdamW{}}, .options = {.max_grad_norm = 1}});
-    for (std::uint32_t group = kNumGroups; group-- > 0;) updates.gradient_committed(Version(1), UseId(group), 1, 0);
+    for (std::uint32_t group = kNumGroups; group-- > 0;)
+      updates.gradient_committed(Version(1), {.use = UseId(group), .released_after = 1}, 0);
     if (!is_called_first)
       updates.accept_step(Version(1), Version(0), {.rules = {AdamW{}}, .options = {.max_grad_norm = 1}});
     for (std::thread& watcher : watchers) watcher.join();
@@ -145,7 +147,7 @@ TEST(Updates, WithClippingScaleByTheNormOfAllGradients) {
     total += square_sum(value);
     for (std::uint32_t other = 0; other < kNumGroups; ++other)
       EXPECT_EQ(store->published(GroupId(other)).observe(), Version(0));
-    updates.gradient_committed(Version(1), UseId(group), 1, square_sum(value));
+    updates.gradient_committed(Version(1), {.use = UseId(group), .released_after = 1}, square_sum(value));
   }
   updates.wait_applied(Version(1));
   EXPECT_DOUBLE_EQ(updates.wait_norm(*outcome).grad_norm, std::sqrt(total));
@@ -166,7 +168,7 @@ TEST(Updates, WithClippingSkipAStepWhoseNormIsNotFinite) {
   weights(*store, 1)[7] = 3;
   for (std::uint32_t b = 0; b < kNumGroups; ++b) {
     fill_gradient(*store, b, 1);
-    updates.gradient_committed(Version(1), UseId(b), 1, b == 2 ? INFINITY : square_sum(1));
+    updates.gradient_committed(Version(1), {.use = UseId(b), .released_after = 1}, b == 2 ? INFINITY : square_sum(1));
   }
   const auto outcome =
       updates.accept_step(Version(1), Version(0), {.rules = {AdamW{}}, .options = {.max_grad_norm = 1}});
@@ -177,7 +179,7 @@ TEST(Updates, WithClippingSkipAStepWhoseNormIsNotFinite) {
   for (std::uint32_t b = 0; b < kNumGroups; ++b) {
     EXPECT_EQ(store->published(GroupId(b)).observe(), Version(1));
     EXPECT_EQ(store->gradient_released(UseId(b)).observe(), 1U);
-    updates.gradient_committed(Version(2), UseId(b), 2, square_sum(1));
+    updates.gradient_committed(Version(2), {.use = UseId(b), .released_after = 2}, square_sum(1));
   }
   const auto next = updates.accept_step(Version(2), Version(1), {.rules = {AdamW{}}, .options = {.max_grad_norm = 1}});
   updates.wait_applied(Version(2));
@@ -192,7 +194,8 @@ TEST(Updates, WaitForTasksWithoutGradientsToo) {
   accept_tasks(updates, *store);
   updates.task_accepted(Version(1), UseId(2));
   updates.accept_step(Version(1), Version(0), {.rules = {AdamW{}}});
-  for (std::uint32_t group = 0; group < kNumGroups; ++group) updates.gradient_committed(Version(1), UseId(group), 1, 0);
+  for (std::uint32_t group = 0; group < kNumGroups; ++group)
+    updates.gradient_committed(Version(1), {.use = UseId(group), .released_after = 1}, 0);
   for (const std::uint32_t group : {0U, 1U, 3U}) expect_published(*store, group, Version(1));
   EXPECT_EQ(store->published(GroupId(2)).observe(), Version(0));
   updates.task_committed(Version(1), UseId(2));
@@ -211,7 +214,7 @@ TEST(Updates, LeaveFrozenGroupsAndOtherPipelinesAlone) {
   Updates updates(*store, 1, {});
   updates.task_accepted(Version(1), UseId(2));
   updates.accept_step(Version(1), Version(0), {.rules = {AdamW{}}});
-  updates.gradient_committed(Version(1), UseId(2), 1, 0);
+  updates.gradient_committed(Version(1), {.use = UseId(2), .released_after = 1}, 0);
   updates.wait_applied(Version(1));
   for (const std::uint32_t group : {0U, 1U, 3U}) EXPECT_EQ(store->published(GroupId(group)).observe(), Version(0));
   EXPECT_EQ(store->published(GroupId(2)).observe(), Version(1));
@@ -226,7 +229,7 @@ TEST(Updates, OfATiedGroupWaitForAllItsUses) {
   for (std::uint32_t use = 3; use-- > 0;) {
     EXPECT_EQ(store->published(GroupId(0)).observe(), Version(0));
     fill_gradient(*store, use, 2);
-    updates.gradient_committed(Version(1), UseId(use), 1,
+    updates.gradient_committed(Version(1), {.use = UseId(use), .released_after = 1},
                                0);  // the workers' square sums of a tied weight group are not used
   }
   updates.wait_applied(Version(1));
@@ -242,7 +245,7 @@ TEST(Updates, OfSeveralRoundsGiveAGradientBackWhenItIsAdded) {
   accept_tasks(updates, *store);
   for (std::uint64_t round = 0; round < 3; ++round) {
     fill_gradient(*store, 0, static_cast<float>(round + 1));
-    updates.gradient_committed(Version(1), UseId(0), round + 1, 0);
+    updates.gradient_committed(Version(1), {.use = UseId(0), .round = round, .released_after = round + 1}, 0);
     EXPECT_EQ(store->gradient_released(UseId(0)).wait_at_least(round + 1, kLong), WaitResult::kReached);
     EXPECT_EQ(store->published(GroupId(0)).observe(), Version(0));
   }
@@ -260,15 +263,15 @@ TEST(Updates, OfSeveralRoundsKeepTheSumOfAStepUntilItIsApplied) {
   accept_tasks(updates, *store, Version(2));
   accept_tasks(updates, *store, Version(2));
   fill_gradient(*store, 0, 1);
-  updates.gradient_committed(Version(1), UseId(0), 1, 0);
+  updates.gradient_committed(Version(1), {.use = UseId(0), .released_after = 1}, 0);
   ASSERT_EQ(store->gradient_released(UseId(0)).wait_at_least(1, kLong), WaitResult::kReached);
-  updates.gradient_committed(Version(1), UseId(0), 2, 0);
+  updates.gradient_committed(Version(1), {.use = UseId(0), .round = 1, .released_after = 2}, 0);
   ASSERT_EQ(store->gradient_released(UseId(0)).wait_at_least(2, kLong), WaitResult::kReached);
   fill_gradient(*store, 0, 5);
-  updates.gradient_committed(Version(2), UseId(0), 3, 0);
+  updates.gradient_committed(Version(2), {.use = UseId(0), .released_after = 3}, 0);
   const auto first = updates.accept_step(Version(1), Version(0), {.rules = {AdamW{}}, .options = {.max_grad_norm = 1}});
   ASSERT_EQ(store->gradient_released(UseId(0)).wait_at_least(3, kLong), WaitResult::kReached);
-  updates.gradient_committed(Version(2), UseId(0), 4, 0);
+  updates.gradient_committed(Version(2), {.use = UseId(0), .round = 1, .released_after = 4}, 0);
   const auto second =
       updates.accept_step(Version(2), Version(1), {.rules = {AdamW{}}, .options = {.max_grad_norm = 1}});
   updates.wait_applied(Version(2));
@@ -304,7 +307,8 @@ TEST(Updates, WithoutClippingTakeTheFirstLayerOfThoseThatAreReady) {
         EXPECT_EQ(store->published(GroupId(before)).observe(), Version(1));
     });
   }
-  for (std::uint32_t group = kNumGroups; group-- > 0;) updates.gradient_committed(Version(1), UseId(group), 1, 0);
+  for (std::uint32_t group = kNumGroups; group-- > 0;)
+    updates.gradient_committed(Version(1), {.use = UseId(group), .released_after = 1}, 0);
   updates.accept_step(Version(1), Version(0), {.rules = {AdamW{}}});
   for (std::thread& watcher : watchers) watcher.join();
 }
@@ -318,7 +322,7 @@ TEST(Updates, GoOnFromALoadedState) {
   accept_tasks(updates, *store, Version(42));
   updates.accept_step(Version(42), Version(41), {.rules = {AdamW{}}});
   for (std::uint32_t group = 0; group < kNumGroups; ++group)
-    updates.gradient_committed(Version(42), UseId(group), 1, 0);
+    updates.gradient_committed(Version(42), {.use = UseId(group), .released_after = 1}, 0);
   updates.wait_applied(Version(42));
 }
 
@@ -355,7 +359,7 @@ TEST(Updates, ByGroupsFollowTheRuleOfEachParameter) {
   accept_tasks(updates, *store);
   for (std::uint32_t group = 0; group < 2; ++group) {
     fill_gradient(*store, group, 1);
-    updates.gradient_committed(Version(1), UseId(group), 1, 0);
+    updates.gradient_committed(Version(1), {.use = UseId(group), .released_after = 1}, 0);
   }
   updates.accept_step(Version(1), Version(0), std::move(request));
   updates.wait_applied(Version(1));
@@ -378,7 +382,8 @@ TEST(Updates, CountOnlyStepsThatAreNotSkipped) {
   for (const Version version : NumberRange(Version(1), Version(4))) {
     accept_tasks(updates, *store, version);
     fill_gradient(*store, 0, 1);
-    updates.gradient_committed(version, UseId(0), version.value(), version == Version(2) ? NAN : 1);
+    updates.gradient_committed(version, {.use = UseId(0), .released_after = version.value()},
+                               version == Version(2) ? NAN : 1);
     const auto outcome =
         updates.accept_step(version, version - 1, {.rules = {AdamW{}}, .options = {.skip_nonfinite = true}});
     updates.wait_applied(version);
@@ -408,7 +413,7 @@ TEST(Updates, LeaveAKeptVersionAsItIs) {
       EXPECT_EQ(store->gradient_released(UseId(group)).wait_at_least(version.value() - 1, kLong),
                 WaitResult::kReached);  // the step before has read its gradient
       fill_gradient(*store, group, 1);
-      updates.gradient_committed(version, UseId(group), version.value(), 1);
+      updates.gradient_committed(version, {.use = UseId(group), .released_after = version.value()}, 1);
     }
     updates.accept_step(version, version - 1, {.rules = {AdamW{.learning_rate = 1, .weight_decay = 0}}});
   };
@@ -445,7 +450,7 @@ TEST(Updates, WithoutABarrierTellOfGradientsThatAreNotFinite) {
   Updates updates(*store, 0, {});
   accept_tasks(updates, *store);
   for (std::uint32_t group = 0; group < kNumGroups; ++group)
-    updates.gradient_committed(Version(1), UseId(group), 1, group % 2 == 1 ? INFINITY : 1);
+    updates.gradient_committed(Version(1), {.use = UseId(group), .released_after = 1}, group % 2 == 1 ? INFINITY : 1);
   const auto outcome = updates.accept_step(Version(1), Version(0), {.rules = {AdamW{}}});
   EXPECT_FALSE(updates.wait_norm(*outcome).skipped);
   EXPECT_EQ(updates.wait_norm(*outcome).nonfinite_layers, (std::vector<int>{1, 3}));
@@ -464,7 +469,7 @@ TEST(Updates, TellALayerOnceThatHasATiedParameterAndOneOfItsOwn) {
   accept_tasks(updates, *store);
   for (std::uint32_t use = 0; use < 4; ++use) {
     fill_gradient(*store, use, INFINITY);
-    updates.gradient_committed(Version(1), UseId(use), 1, INFINITY);
+    updates.gradient_committed(Version(1), {.use = UseId(use), .released_after = 1}, INFINITY);
   }
   const auto outcome = updates.accept_step(Version(1), Version(0), {.rules = {Sgd{.learning_rate = 1}}});
   EXPECT_EQ(updates.wait_norm(*outcome).nonfinite_layers, (std::vector<int>{0, 1}));
@@ -485,7 +490,7 @@ TEST(Updates, WithLossScalingUnscaleSkipAndGrow) {
     const float gradient = value * static_cast<float>(scale);
     accept_tasks(updates, *store, ++version);
     fill_gradient(*store, 0, gradient);
-    updates.gradient_committed(version, UseId(0), version.value(), square_sum(gradient));
+    updates.gradient_committed(version, {.use = UseId(0), .released_after = version.value()}, square_sum(gradient));
     const auto outcome = updates.accept_step(version, version - 1, {.rules = {Sgd{.learning_rate = 1}}});
     expect_published(*store, 0, version);
     EXPECT_GE(record.version.observe(), version) << "a worker that sees the weights must see their scale";
@@ -524,7 +529,7 @@ TEST(Updates, ByAFunctionGiveItTheGradientsAndPublishWhatItMakes) {
   for (std::uint32_t group = 0; group < kNumGroups; ++group) {
     const float value = static_cast<float>(group + 1);
     fill_gradient(*store, group, value);
-    updates.gradient_committed(Version(1), UseId(group), 1, square_sum(value));
+    updates.gradient_committed(Version(1), {.use = UseId(group), .released_after = 1}, square_sum(value));
     total += square_sum(value);
   }
   std::vector<float> seen;
@@ -555,7 +560,7 @@ TEST(Updates, ByAFunctionThatThrowsTellTheRun) {
   Updates updates(*store, 0, {.report_failure = [&](std::exception_ptr error) { stopped->stop(std::move(error)); }});
   stopped = &updates;
   accept_tasks(updates, *store);
-  updates.gradient_committed(Version(1), UseId(0), 1, 1);
+  updates.gradient_committed(Version(1), {.use = UseId(0), .released_after = 1}, 1);
   updates.accept_step(Version(1), Version(0), {.rules = {}, .function = [](Version, bool, const GradientWriter&) {
                                                  throw Error(ExitCode::kUserError, "no idea what to do");
                                                }});

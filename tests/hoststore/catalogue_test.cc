@@ -267,7 +267,7 @@ TEST(Catalogue, IsRefusedWithAnyByteChangedOrMissing) {
 TEST(Catalogue, IsRefusedWhereANumberLeadsBeyondWhatIsThere) {
   const std::vector<std::byte> good = test::small_catalogue().to_bytes();
   const Catalogue catalogue = Catalogue::from_bytes(good);
-  constexpr std::size_t kHeaderBytes = 72;
+  constexpr std::size_t kHeaderBytes = 80;
   const std::size_t layers = kHeaderBytes + catalogue.pipelines().size() * sizeof(PipelineRecord);
   const std::size_t groups = layers + static_cast<std::size_t>(catalogue.num_layers()) * sizeof(LayerRecord);
   const std::size_t uses = groups + catalogue.weight_groups().size() * sizeof(WeightGroupRecord);

@@ -49,7 +49,7 @@ class SharedGroup {
     update_group(state(), gradients(), std::span(&span_, 1), team);
   }
   [[nodiscard]] UpdateJournal journal() {
-    return {memory_ + kNumArrays * array_bytes(), num_journal_chunks(num_elements_), kMaxThreads};
+    return {memory_ + kNumArrays * array_bytes(), num_chunks(num_elements_), kMaxThreads};
   }
   [[nodiscard]] GroupState state() {
     return {.old_master = array(0),
@@ -71,7 +71,7 @@ class SharedGroup {
   static constexpr std::size_t kNumArrays = 5;
   [[nodiscard]] std::size_t array_bytes() const { return (num_elements_ * sizeof(float) + 63) / 64 * 64; }
   [[nodiscard]] std::size_t journal_bytes() const {
-    return UpdateJournal::bytes(num_journal_chunks(num_elements_), kMaxThreads);
+    return UpdateJournal::bytes(num_chunks(num_elements_), kMaxThreads);
   }
   [[nodiscard]] float* array(std::size_t i) { return reinterpret_cast<float*>(memory_ + i * array_bytes()); }
 

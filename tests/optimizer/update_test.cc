@@ -450,6 +450,12 @@ TEST(SumOfSquares, EveryInstructionSetFillsTheSameLanes) {
   }
 }
 
+double sum_of_squares(const GroupGradients& gradients, ThreadTeam& team) {
+  std::vector<double> sums(num_chunks(gradients.num_elements));
+  sum_squares_of_chunks(gradients, sums, team);
+  return add_in_order(sums);
+}
+
 TEST(Passes, TheNumberOfThreadsDoesNotChangeABit) {
   const Shape shape{.num_elements = 5 * 65'536 + 777, .num_uses = 2};
   const UpdateStep step = update_step_of(kSettings, 7);
@@ -463,9 +469,7 @@ TEST(Passes, TheNumberOfThreadsDoesNotChangeABit) {
   for (const int num_threads : {1, 2, 3, 7}) {
     ThreadTeam team(num_threads);
     Group group(shape);
-    std::vector<double> partial_sums(num_partial_sums(shape.num_elements));
-    EXPECT_EQ(partial_sums.size(), 6U);
-    EXPECT_EQ(sum_of_squares(group.all_gradients(), partial_sums, team), squares);
+    EXPECT_EQ(sum_of_squares(group.all_gradients(), team), squares);
     update_group(group.state(), group.all_gradients(), step, team);
     group.old_master = expected.old_master;
     EXPECT_TRUE(group.same_bits(expected)) << num_threads;
@@ -483,14 +487,13 @@ TEST(RoundGradient, HasTheBitsOfRoundingAndOfTheSumOfSquares) {
   for (const DType dtype : {DType::kBFloat16, DType::kFloat16, DType::kFloat32}) {
     ThreadTeam team(2);
     std::vector<float> rounded(size), expected(size);
-    std::vector<double> partial_sums(num_partial_sums(size));
+    std::vector<double> partial_sums(num_chunks(size));
     const double squares = round_gradient(sums.data(), rounded.data(), dtype, size, partial_sums, team);
     kPortableUpdateKernels.skip(
         {.old_master = sums.data(), .working = expected.data(), .working_dtype = dtype, .num_elements = size}, 0, size);
     EXPECT_EQ(std::memcmp(rounded.data(), expected.data(), size * sizeof(float)), 0);
     const void* const use = expected.data();
-    EXPECT_EQ(squares,
-              sum_of_squares({.uses = &use, .num_uses = 1, .dtype = dtype, .num_elements = size}, partial_sums, team));
+    EXPECT_EQ(squares, sum_of_squares({.uses = &use, .num_uses = 1, .dtype = dtype, .num_elements = size}, team));
   }
 }
 
@@ -518,11 +521,10 @@ TEST(UpdateGroupDeathTest, NoPassTakesADTypeThatWorkersDoNotComputeIn) {
 TEST(SumOfSquares, NanAndInfinityAreKept) {
   ThreadTeam team(2);
   Group group({.num_elements = 100'000});
-  std::vector<double> partial_sums(num_partial_sums(100'000));
   group.gradients[0].set(70'000, std::numeric_limits<float>::infinity());
-  EXPECT_EQ(sum_of_squares(group.all_gradients(), partial_sums, team), std::numeric_limits<double>::infinity());
+  EXPECT_EQ(sum_of_squares(group.all_gradients(), team), std::numeric_limits<double>::infinity());
   group.gradients[0].set(5, std::numeric_limits<float>::quiet_NaN());
-  EXPECT_TRUE(std::isnan(sum_of_squares(group.all_gradients(), partial_sums, team)));
+  EXPECT_TRUE(std::isnan(sum_of_squares(group.all_gradients(), team)));
 }
 
 TEST(UpdateRules, AgreeWithPyTorchToTheLastBitsOfFp32) {

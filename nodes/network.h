@@ -1,0 +1,56 @@
+// nodes/network.h
+// Moves messages between the coordinators of the nodes of a run (docs/design/several-nodes.md).
+//
+// Messages of the same sender, kind and number arrive in the order in which they were sent; others
+// may overtake each other. A message may wait at its sender until it is received. Any thread may
+// call.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+
+#include "common/nodes.h"
+
+namespace rp {
+
+enum class MessageKind : std::uint8_t {
+  kGradient,  // a piece of a gradient; its number is the use
+  kWeights,   // a piece of the new weights of a group; its number is the group
+  kSquares,   // the sums of squares of a step; its number is the pipeline
+  kLosses,    // the losses of a round; its number is the pipeline
+};
+
+[[nodiscard]] const char* message_kind_name(MessageKind kind);
+
+struct MessageTag {
+  MessageKind kind{};
+  std::uint32_t number = 0;
+  auto operator<=>(const MessageTag&) const = default;
+};
+
+// Long messages are sent in pieces of at most so many bytes.
+inline constexpr std::uint64_t kMessageBytes = std::uint64_t{16} << 20;
+
+class NodeNetwork {
+ public:
+  // Called by the network's own thread. Must be short, and must not wait.
+  using Done = std::function<void()>;
+
+  virtual ~NodeNetwork() = default;
+
+  [[nodiscard]] virtual NodePlace place() const = 0;
+
+  // Begins to send `memory`, which must not change before `done` is called.
+  virtual void send(int to, MessageTag tag, std::span<const std::byte> memory, Done done) = 0;
+
+  // Begins to receive the next message with this tag, of this size, into `memory`, which must exist
+  // until `done` is called.
+  virtual void receive(int from, MessageTag tag, std::span<std::byte> memory, Done done) = 0;
+
+  // Drops all messages that are not complete. Nothing is called any more when it returns.
+  virtual void stop() = 0;
+};
+
+}  // namespace rp

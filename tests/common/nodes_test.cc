@@ -1,0 +1,65 @@
+#include "common/nodes.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+namespace rp {
+namespace {
+
+TEST(OwnedElements, AreWholeChunksThatTogetherAreAllElements) {
+  for (const std::uint64_t num_elements : {std::uint64_t{0}, std::uint64_t{1}, kChunkElements, kChunkElements + 1,
+                                           7 * kChunkElements, 1000 * kChunkElements - 5}) {
+    for (const int num_nodes : {1, 2, 3, 4, 7, 1000}) {
+      for (const std::uint64_t first_owner : {0, 1, 5}) {
+        std::set<std::pair<std::uint64_t, std::uint64_t>> ranges;
+        std::uint64_t sum = 0;
+        for (int node = 0; node < num_nodes; ++node) {
+          const ElementRange owned = owned_elements(num_elements, first_owner, {node, num_nodes});
+          EXPECT_EQ(owned.begin % kChunkElements, 0U) << "or it is at the end";
+          sum += owned.size();
+          if (!owned.is_empty()) ranges.emplace(owned.begin, owned.end);
+          EXPECT_LE(num_chunks(owned.size()), num_chunks(num_elements) / num_nodes + 1);
+          EXPECT_GE(num_chunks(owned.size()), num_chunks(num_elements) / num_nodes);
+        }
+        EXPECT_EQ(sum, num_elements);
+        std::uint64_t end = 0;
+        for (const auto& [range_begin, range_end] : ranges) {
+          EXPECT_EQ(range_begin, end);
+          end = range_end;
+        }
+        EXPECT_EQ(end, num_elements);
+      }
+    }
+  }
+}
+
+TEST(OwnedElements, OfOneNodeAreAll) {
+  EXPECT_EQ(owned_elements(12'345'678, 3, {}), (ElementRange{.begin = 0, .end = 12'345'678}));
+}
+
+TEST(OwnedElements, OfSmallGroupsBelongToOtherNodesInTurn) {
+  std::vector<int> num_owned(4);
+  for (std::uint64_t group = 0; group < 8; ++group) {
+    for (int node = 0; node < 4; ++node) {
+      if (!owned_elements(100, group, {node, 4}).is_empty()) ++num_owned[static_cast<std::size_t>(node)];
+    }
+  }
+  EXPECT_EQ(num_owned, std::vector<int>(4, 2));
+}
+
+TEST(DealRounds, GivesEachNodeOneAndTheOthersByTheirSpeeds) {
+  const auto deal = [](int num_rounds, const std::vector<int>& weights) { return deal_rounds(num_rounds, weights); };
+  EXPECT_EQ(deal(1, {8}), std::vector<int>{0});
+  EXPECT_EQ(deal(3, {1, 1, 1}), (std::vector<int>{0, 1, 2}));
+  EXPECT_EQ(deal(6, {1, 1}), (std::vector<int>{0, 1, 0, 1, 0, 1}));
+  EXPECT_EQ(deal(6, {2, 1}), (std::vector<int>{0, 1, 0, 0, 1, 0}));
+  const std::vector<int> many = deal(100, {8, 8, 4, 1});
+  for (const auto& [node, num] : {std::pair{0, 39}, {1, 38}, {2, 19}, {3, 4}}) {
+    EXPECT_EQ(std::ranges::count(many, node), num) << node;
+  }
+}
+
+}  // namespace
+}  // namespace rp

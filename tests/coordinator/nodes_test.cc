@@ -1,0 +1,134 @@
+// Runs the toy model on several nodes, each with a coordinator, a store and workers of its own, over
+// a network of threads. The results must be those of the sequential loop, bit for bit.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <random>
+#include <thread>
+
+#include "tests/coordinator/random_plan.h"
+#include "tests/coordinator/toy_run.h"
+#include "tests/coordinator/toy_workers.h"
+#include "tests/nodes/local_network.h"
+
+namespace rp::test {
+namespace {
+
+struct NodesSettings {
+  std::vector<int> workers = {1, 1};  // by node
+  LocalNetworkSettings network{};
+  std::string plan{};
+  bool check_consistency = false;
+};
+
+ToyResult run_node(const ToyConfig& config, const NodesSettings& nodes, NodeNetwork& network) {
+  const NodePlace place = network.place();
+  RunSettings settings{.num_workers = nodes.workers[static_cast<std::size_t>(place.node)],
+                       .plan = nodes.plan,
+                       .check_consistency = nodes.check_consistency};
+  const auto store = Store::create(toy_store_settings(settings), toy_catalogue(config, place));
+  write_initial_weights(*store);
+  Workers workers(*store, settings, config);
+  CoordinatorOptions options = toy_coordinator_options(config, settings, workers, *store);
+  options.network = &network;
+  options.pipelines[0].nodes_of_rounds = deal_rounds(config.rounds_per_step, nodes.workers);
+  Coordinator coordinator(*store, std::move(options));
+  const WorkerWatch watch(workers, coordinator);
+  return train_toy(*store, coordinator, config);
+}
+
+void expect_reference_on_nodes(const ToyConfig& config, const NodesSettings& settings) {
+  const auto num_nodes = static_cast<int>(settings.workers.size());
+  LocalNetwork network(num_nodes, settings.network);
+  std::vector<ToyResult> results(settings.workers.size());
+  std::vector<std::thread> threads;
+  for (int node = 0; node < num_nodes; ++node) {
+    threads.emplace_back(
+        [&, node] { results[static_cast<std::size_t>(node)] = run_node(config, settings, network.node(node)); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const ToyResult expected = toy_reference(config);
+  const auto n = static_cast<std::uint64_t>(config.num_elements);
+  for (int node = 0; node < num_nodes; ++node) {
+    SCOPED_TRACE(testing::Message() << "node " << node);
+    const ToyResult& actual = results[static_cast<std::size_t>(node)];
+    EXPECT_EQ(actual.losses, expected.losses);
+    EXPECT_EQ(actual.norms, expected.norms);
+    const Catalogue catalogue = toy_catalogue(config, {.node = node, .num_nodes = num_nodes});
+    for (const GroupId group : catalogue.weight_groups().indices()) {
+      const bool has_all = config.dtype == DType::kFloat32;  // the working copies are the masters
+      const ElementRange owned = catalogue.owned(group);
+      for (std::uint64_t i = has_all ? 0 : owned.begin; i < (has_all ? n : std::min(owned.end, n)); ++i) {
+        ASSERT_EQ(actual.masters[group.value() * n + i], expected.masters[group.value() * n + i])
+            << "group " << group.value() << ", element " << i;
+      }
+    }
+  }
+}
+
+TEST(Nodes, AnyNumberOfNodesGivesTheBitsOfTheSequentialLoop) {
+  ToyConfig config;
+  config.tied = true;
+  config.rounds_per_step = 4;
+  for (const std::vector<int>& workers : {std::vector{1, 1}, {2, 1}, {1, 1, 1}, {1, 2, 1, 1}}) {
+    for (const bool asynchronous : {false, true}) {
+      config.asynchronous = asynchronous;
+      for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+        config.dtype = dtype;
+        for (const double max_grad_norm : {0.0, 0.5}) {
+          config.max_grad_norm = max_grad_norm;
+          SCOPED_TRACE(testing::Message() << workers.size() << " nodes, asynchronous " << asynchronous << ", "
+                                          << dtype_bytes(dtype) << "-byte weights, clipping " << max_grad_norm);
+          expect_reference_on_nodes(config, {.workers = workers});
+        }
+      }
+    }
+  }
+}
+
+// Three chunks: two nodes own one and two of them, four nodes one or none.
+TEST(Nodes, OwnPartsOfAGroup) {
+  ToyConfig config;
+  config.tied = true;
+  config.num_elements = 2 * 65'536 + 96;
+  config.num_layers = 3;
+  config.num_microbatches = 2;
+  config.num_steps = 4;
+  config.rounds_per_step = 4;
+  config.dtype = DType::kBFloat16;
+  config.max_grad_norm = 0.5;
+  for (const bool asynchronous : {false, true}) {
+    config.asynchronous = asynchronous;
+    for (const int num_nodes : {2, 3, 4}) {
+      SCOPED_TRACE(testing::Message() << num_nodes << " nodes, asynchronous " << asynchronous);
+      expect_reference_on_nodes(config, {.workers = std::vector<int>(static_cast<std::size_t>(num_nodes), 1)});
+    }
+  }
+}
+
+TEST(RandomNodes, GiveTheBitsOfTheSequentialLoopInAnyConfiguration) {
+  const char* runs = std::getenv("RP_RANDOM_RUNS");  // the slow tests set it to a larger number
+  const auto num_runs = static_cast<unsigned>(runs == nullptr ? 40 : std::atoi(runs));
+  for (unsigned seed = 1; seed <= num_runs; ++seed) {
+    std::mt19937 random(seed);
+    ToyConfig config = random_toy_config(random);
+    NodesSettings settings;
+    settings.workers.clear();
+    for (int node = draw(random, 2, 4); node > 0; --node) settings.workers.push_back(draw(random, 1, 2));
+    config.rounds_per_step = static_cast<int>(settings.workers.size()) + draw(random, 0, 3);
+    config.scales_loss = draw(random, 0, 3) == 0;
+    settings.network = {.seed = seed, .eager_bytes = static_cast<std::size_t>(draw(random, 0, 1) * 256)};
+    if (draw(random, 0, 2) > 0) settings.plan = plan_text(random_plan(random, config.num_layers), config.num_layers);
+    settings.check_consistency = draw(random, 0, 2) == 0;
+    SCOPED_TRACE(testing::Message() << "seed " << seed << ": " << settings.workers.size() << " nodes, "
+                                    << config.num_layers << " layers, plan '" << settings.plan << "', "
+                                    << config.rounds_per_step << " rounds a step, asynchronous " << config.asynchronous
+                                    << ", tied " << config.tied << ", clipping " << config.max_grad_norm
+                                    << ", loss scaling " << config.scales_loss << ", " << dtype_bytes(config.dtype)
+                                    << "-byte weights, checked " << settings.check_consistency);
+    expect_reference_on_nodes(config, settings);
+  }
+}
+
+}  // namespace
+}  // namespace rp::test

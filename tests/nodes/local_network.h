@@ -1,0 +1,74 @@
+// tests/nodes/local_network.h
+// Connects nodes that are threads of one process, for tests: messages arrive late, and in any order
+// that NodeNetwork allows.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <random>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "common/mutex.h"
+#include "nodes/network.h"
+
+namespace rp::test {
+
+struct LocalNetworkSettings {
+  unsigned seed = 1;
+  std::size_t eager_bytes = 256;  // sends of at most so many bytes are complete before they are received
+};
+
+class LocalNetwork {
+ public:
+  LocalNetwork(int num_nodes, const LocalNetworkSettings& settings);
+  ~LocalNetwork();
+  LocalNetwork(const LocalNetwork&) = delete;
+  LocalNetwork& operator=(const LocalNetwork&) = delete;
+
+  [[nodiscard]] NodeNetwork& node(int node);
+  [[nodiscard]] std::uint64_t num_bytes_sent(int node);
+
+ private:
+  class Node;
+  struct Channel {
+    int from = 0;
+    int to = 0;
+    MessageTag tag{};
+    auto operator<=>(const Channel&) const = default;
+  };
+  struct Send {
+    std::span<const std::byte> memory;
+    std::shared_ptr<std::vector<std::byte>> copy;  // of an eager message
+    NodeNetwork::Done done;                        // empty for an eager message
+  };
+  struct Receive {
+    std::span<std::byte> memory;
+    NodeNetwork::Done done;
+  };
+  struct Match {
+    Channel channel;
+    Send send;
+    Receive receive;
+  };
+
+  void begin_send(const Channel& channel, std::span<const std::byte> memory, NodeNetwork::Done done);
+  void begin_receive(const Channel& channel, std::span<std::byte> memory, NodeNetwork::Done done);
+  void match(const Channel& channel) RP_REQUIRES(mutex_);
+  void deliver();
+
+  const LocalNetworkSettings settings_;
+  std::vector<std::unique_ptr<Node>> nodes_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::map<Channel, std::deque<Send>> sends_ RP_GUARDED_BY(mutex_);
+  std::map<Channel, std::deque<Receive>> receives_ RP_GUARDED_BY(mutex_);
+  std::vector<Match> matches_ RP_GUARDED_BY(mutex_);
+  std::vector<std::uint64_t> bytes_sent_ RP_GUARDED_BY(mutex_);
+  bool has_ended_ RP_GUARDED_BY(mutex_) = false;
+  std::thread wire_;
+};
+
+}  // namespace rp::test
