@@ -53,10 +53,10 @@ rp_room(worker/copies USES common common/system hoststore device)
 rp_room(worker/observers USES common hoststore hoststore/records device worker/executor)
 rp_room(worker USES common common/system hoststore hoststore/records device worker/executor worker/copies worker/observers)
 rp_room(coordinator/rounds USES common common/system hoststore hoststore/records scheduler)
-rp_room(coordinator/exchange USES common common/system hoststore nodes)
-rp_room(coordinator/updates USES common common/system hoststore hoststore/records optimizer nodes coordinator/rounds coordinator/exchange)
+rp_room(coordinator/exchange USES common hoststore nodes)
+rp_room(coordinator/updates USES common common/system hoststore hoststore/records optimizer coordinator/rounds coordinator/exchange)
 rp_room(coordinator/run_plans USES common hoststore scheduler)
-rp_room(coordinator USES common common/system hoststore hoststore/records scheduler scheduler/simulation nodes coordinator/rounds
+rp_room(coordinator USES common common/system hoststore hoststore/records scheduler scheduler/simulation coordinator/rounds
         coordinator/exchange coordinator/updates coordinator/run_plans)
 rp_room(launcher/process USES common common/system hoststore hoststore/records)
 rp_room(launcher/trace USES common common/system common/files hoststore hoststore/records launcher/process)

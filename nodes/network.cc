@@ -2,12 +2,12 @@
 
 namespace rp {
 
-const char* message_kind_name(MessageKind kind) {
+const char* node_message_name(NodeMessageKind kind) {
   switch (kind) {
-    case MessageKind::kGradient: return "gradient";
-    case MessageKind::kWeights: return "weights";
-    case MessageKind::kSquares: return "sums of squares";
-    case MessageKind::kLosses: return "losses";
+    case NodeMessageKind::kGradient: return "gradient";
+    case NodeMessageKind::kWeights: return "weights";
+    case NodeMessageKind::kSquares: return "sums of squares";
+    case NodeMessageKind::kLosses: return "losses";
   }
   return "";
 }

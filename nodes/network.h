@@ -15,19 +15,19 @@
 
 namespace rp {
 
-enum class MessageKind : std::uint8_t {
+enum class NodeMessageKind : std::uint8_t {
   kGradient,  // a piece of a gradient; its number is the use
   kWeights,   // a piece of the new weights of a group; its number is the group
   kSquares,   // the sums of squares of a step; its number is the pipeline
   kLosses,    // the losses of a round; its number is the pipeline
 };
 
-[[nodiscard]] const char* message_kind_name(MessageKind kind);
+[[nodiscard]] const char* node_message_name(NodeMessageKind kind);
 
-struct MessageTag {
-  MessageKind kind{};
+struct NodeMessageTag {
+  NodeMessageKind kind{};
   std::uint32_t number = 0;
-  auto operator<=>(const MessageTag&) const = default;
+  auto operator<=>(const NodeMessageTag&) const = default;
 };
 
 // Long messages are sent in pieces of at most so many bytes.
@@ -43,11 +43,11 @@ class NodeNetwork {
   [[nodiscard]] virtual NodePlace place() const = 0;
 
   // Begins to send `memory`, which must not change before `done` is called.
-  virtual void send(int to, MessageTag tag, std::span<const std::byte> memory, Done done) = 0;
+  virtual void send(int to, NodeMessageTag tag, std::span<const std::byte> memory, Done done) = 0;
 
   // Begins to receive the next message with this tag, of this size, into `memory`, which must exist
   // until `done` is called.
-  virtual void receive(int from, MessageTag tag, std::span<std::byte> memory, Done done) = 0;
+  virtual void receive(int from, NodeMessageTag tag, std::span<std::byte> memory, Done done) = 0;
 
   // Drops all messages that are not complete. Nothing is called any more when it returns.
   virtual void stop() = 0;

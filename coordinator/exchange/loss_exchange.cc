@@ -10,8 +10,8 @@ namespace rp {
 
 namespace {
 
-MessageTag tag_of(int pipeline) {
-  return {.kind = MessageKind::kLosses, .number = static_cast<std::uint32_t>(pipeline)};
+NodeMessageTag tag_of(int pipeline) {
+  return {.kind = NodeMessageKind::kLosses, .number = static_cast<std::uint32_t>(pipeline)};
 }
 
 }  // namespace

@@ -84,14 +84,14 @@ void NodeExchange::append(std::vector<Message<Byte>>& messages, int node, GroupI
   }
 }
 
-void NodeExchange::send(MessageTag tag, const std::vector<Message<const std::byte>>& messages,
+void NodeExchange::send(NodeMessageTag tag, const std::vector<Message<const std::byte>>& messages,
                         const ExchangeEvent& event) {
   if (messages.empty()) return note(event);
   const NodeNetwork::Done done = after(messages.size(), event);
   for (const auto& message : messages) network_.send(message.node, tag, message.memory, done);
 }
 
-void NodeExchange::receive(MessageTag tag, const std::vector<Message<std::byte>>& messages,
+void NodeExchange::receive(NodeMessageTag tag, const std::vector<Message<std::byte>>& messages,
                            const ExchangeEvent& event) {
   if (messages.empty()) return note(event);
   const NodeNetwork::Done done = after(messages.size(), event);
@@ -134,7 +134,7 @@ void NodeExchange::receive_gradients(int node) {
         source.rounds.pop_front();
       }
     }
-    network_.receive(node, {MessageKind::kGradient, use.value()},
+    network_.receive(node, {NodeMessageKind::kGradient, use.value()},
                      {gradient.data, elements.size() * dtype_bytes(group.dtype)},
                      [this, gradient] { note_and_wake(gradient); });
   }
@@ -143,7 +143,7 @@ void NodeExchange::receive_gradients(int node) {
 void NodeExchange::send_gradient(UseId use) {
   std::vector<Message<const std::byte>> messages;
   for (const int node : other_nodes()) append(messages, node, group_of(use), store_.gradient(use), node);
-  send({MessageKind::kGradient, use.value()}, messages, SentGradient{.use = use});
+  send({NodeMessageKind::kGradient, use.value()}, messages, SentGradient{.use = use});
 }
 
 // Weights
@@ -152,18 +152,18 @@ void NodeExchange::send_weights(GroupId group, Version version) {
   const std::span<const std::byte> copy = store_.working_copy(group, version);
   std::vector<Message<const std::byte>> messages;
   for (const int node : other_nodes()) append(messages, node, group, copy, network_.place().node);
-  send({MessageKind::kWeights, group.value()}, messages, SentWeights{.group = group, .version = version});
+  send({NodeMessageKind::kWeights, group.value()}, messages, SentWeights{.group = group, .version = version});
 }
 
 void NodeExchange::receive_weights(GroupId group, Version version) {
   std::vector<Message<std::byte>> messages;
   for (const int node : other_nodes()) append(messages, node, group, store_.working_copy(group, version), node);
-  receive({MessageKind::kWeights, group.value()}, messages, ReceivedWeights{.group = group, .version = version});
+  receive({NodeMessageKind::kWeights, group.value()}, messages, ReceivedWeights{.group = group, .version = version});
 }
 
 // The event also follows the end of the sends, after which the sums may be overwritten.
 void NodeExchange::exchange_squares(const std::function<std::span<double>(int node)>& of_node) {
-  const MessageTag tag{MessageKind::kSquares, pipeline_};
+  const NodeMessageTag tag{NodeMessageKind::kSquares, pipeline_};
   const NodeNetwork::Done done = after(2 * other_nodes().size(), ReceivedSquares{});
   for (const int node : other_nodes()) {
     network_.receive(node, tag, std::as_writable_bytes(of_node(node)), done);

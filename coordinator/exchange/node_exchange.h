@@ -69,7 +69,7 @@ class NodeExchange {
   // Each is followed by an event.
   void send_gradient(UseId use);
   void send_weights(GroupId group, Version version);
-  // REQUIRES: nobody reads or writes this working copy, except where this node owns it.
+  // REQUIRES: no thread or process uses this working copy, except where this node owns it.
   void receive_weights(GroupId group, Version version);
   // `of_node`: returns the memory of a node's sums. It must exist until the event, and those of this
   // node must not change.
@@ -110,8 +110,8 @@ class NodeExchange {
   template <typename Byte>
   void append(std::vector<Message<Byte>>& messages, int node, GroupId group, std::span<Byte> whole, int owner) const;
   // These begin all messages, whose end is the event.
-  void send(MessageTag tag, const std::vector<Message<const std::byte>>& messages, const ExchangeEvent& event);
-  void receive(MessageTag tag, const std::vector<Message<std::byte>>& messages, const ExchangeEvent& event);
+  void send(NodeMessageTag tag, const std::vector<Message<const std::byte>>& messages, const ExchangeEvent& event);
+  void receive(NodeMessageTag tag, const std::vector<Message<std::byte>>& messages, const ExchangeEvent& event);
   [[nodiscard]] std::vector<int> other_nodes() const;
 
   Store& store_;

@@ -5,8 +5,8 @@
 // The gradients of a step are collected until step() is called. A group is open while it is held: by tasks that use it
 // until they are committed and their gradients added, by the rounds of other nodes until their gradients are added, and
 // by sends of the copy that the update overwrites. It is ready, permanently, once step() was called and nothing holds
-// it: only the step uses its gradient then, and nobody reads that copy. Groups are the trained weight groups of one
-// pipeline.
+// it: only the step uses its gradient then, and no thread or process reads that copy. Groups are the trained weight
+// groups of one pipeline.
 //
 // Owned by the Updates and guarded by their mutex. The Catalogue and the list of groups must outlive it.
 #pragma once

@@ -23,10 +23,10 @@ class LocalNetwork::Node : public NodeNetwork {
   }
 
   [[nodiscard]] NodePlace place() const override { return place_; }
-  void send(int to, MessageTag tag, std::span<const std::byte> memory, Done done) override {
+  void send(int to, NodeMessageTag tag, std::span<const std::byte> memory, Done done) override {
     network_.begin_send({.from = place_.node, .to = to, .tag = tag}, memory, std::move(done));
   }
-  void receive(int from, MessageTag tag, std::span<std::byte> memory, Done done) override {
+  void receive(int from, NodeMessageTag tag, std::span<std::byte> memory, Done done) override {
     network_.begin_receive({.from = from, .to = place_.node, .tag = tag}, memory, std::move(done));
   }
   void stop() override {

@@ -36,7 +36,7 @@ class LocalNetwork {
   struct Channel {
     int from = 0;
     int to = 0;
-    MessageTag tag{};
+    NodeMessageTag tag{};
     auto operator<=>(const Channel&) const = default;
   };
   struct Send {
