@@ -31,7 +31,8 @@ rp_room(common/checked_files USES common common/system common/files)
 rp_room(hoststore/memory USES common common/system)
 rp_room(hoststore USES common common/system hoststore/memory)
 rp_room(hoststore/records USES common common/system hoststore)
-rp_room(nodes USES common)
+rp_room(nodes USES common common/system)
+rp_room(nodes/mpi USES common nodes)
 rp_room(scheduler USES common)
 rp_room(scheduler/bound USES common scheduler)
 rp_room(scheduler/simulation USES common scheduler)
@@ -74,7 +75,7 @@ rp_room(pipeline/torch_worker LIBTORCH USES common common/system hoststore optim
         pipeline/description)
 rp_room(pipeline/process LIBTORCH USES common common/system common/files hoststore hoststore/records hoststore/task_file coordinator/rounds
         launcher/process)
-rp_room(pipeline LIBTORCH USES common common/system common/files common/checked_files hoststore/memory hoststore hoststore/records scheduler
+rp_room(pipeline LIBTORCH USES common common/system common/files common/checked_files hoststore/memory hoststore hoststore/records nodes scheduler
         scheduler/simulation optimizer device model_files model_files/weights hoststore/task_file planner/prediction worker/executor worker
         coordinator/updates coordinator/run_plans coordinator launcher/process launcher/trace models/layers models pipeline/process pipeline/description
         pipeline/torch_worker)

@@ -40,7 +40,10 @@ Coordinator::Coordinator(Store& store, CoordinatorOptions options)
       pipelines_(make_pipelines()),
       state_(store, inputs_, pipelines_, options_.board, options_.on_commit, losses_.get()),
       commit_(store, state_, trace_, traced_waits(CoordinatorThread::kCommit), options_.on_hang, options_.on_set_aside,
-              [this](const std::exception_ptr& error) { fail(error); }) {}
+              [this](const std::exception_ptr& error) { fail(error); }) {
+  if (options_.network != nullptr)
+    options_.network->add_failure_handler([this](const std::exception_ptr& error) { fail(error); });
+}
 
 std::vector<std::unique_ptr<PipelineState>> Coordinator::make_pipelines() {
   const Catalogue& catalogue = store_.catalogue();
@@ -154,6 +157,7 @@ void Coordinator::fail(const std::exception_ptr& error) {
   commit_.interrupt();
   store_.failed().publish(1);
   for (const auto& pipeline : pipelines_) pipeline->updates->stop(error);
+  if (options_.network != nullptr) options_.network->report_failure(error);
 }
 
 void Coordinator::lose_worker(int worker) {

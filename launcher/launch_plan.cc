@@ -5,6 +5,7 @@
 
 #include "common/text.h"
 #include "hoststore/control.h"
+#include "launcher/machine/mpi_job.h"
 #include "launcher/machine/program_path.h"
 #include "launcher/process/process_role.h"
 #include "roundpipe/error.h"
@@ -124,7 +125,8 @@ LocalMachine observe_machine(bool with_gpus) {
                       .nodes = numa_nodes(allowed_cpus()),
                       .gpus = with_gpus ? observe_gpus() : GpuSystem{},
                       .cuda = CudaVariables::of_this_process(),
-                      .sets_max_connections = environment_value(kMaxConnectionsVariable).has_value()};
+                      .sets_max_connections = environment_value(kMaxConnectionsVariable).has_value(),
+                      .num_nodes = num_nodes_of_job()};
 }
 
 LaunchPlan make_launch_plan(const LaunchOptions& options, const LocalMachine& machine,
@@ -135,7 +137,9 @@ LaunchPlan make_launch_plan(const LaunchOptions& options, const LocalMachine& ma
   plan.tag_output = options.tag_output;
   plan.timestamp_output = options.timestamp_output;
   plan.on_worker_failure = options.on_worker_failure;
-  plan.restarts_coordinator = options.restarts_coordinator;
+  plan.num_nodes = machine.num_nodes;
+  // The other nodes cannot go on without a coordinator that has died.
+  plan.restarts_coordinator = options.restarts_coordinator && plan.num_nodes == 1;
   plan.max_restarts = options.max_restarts;
   plan.attaches_on_fault = options.settings.attach_on_fault.value_or(false);
   plan.log_dir = options.log_dir.value_or("");
@@ -147,6 +151,7 @@ LaunchPlan make_launch_plan(const LaunchOptions& options, const LocalMachine& ma
   const Variables shared = shared_variables(options, num_workers);
   PlannedProcess coordinator{.name = "coordinator", .board_index = 0, .variables = shared, .cpus = {}, .gpu = {}};
   coordinator.variables.emplace_back(kRoleVariable, "coordinator");
+  if (plan.num_nodes > 1) coordinator.variables.emplace_back(kNodesVariable, std::to_string(plan.num_nodes));
   if (!options.task_file.empty()) coordinator.variables.emplace_back(kTaskFileVariable, options.task_file.string());
   // The coordinator holds no CUDA context, and code that the program calls in it must not make one.
   if (!gpus.empty()) {

@@ -29,6 +29,7 @@ struct LaunchPlan {
   std::filesystem::path program;
   std::vector<std::string> command;
   std::vector<PlannedProcess> processes;  // the coordinator, then the workers
+  int num_nodes = 1;                      // of the MPI job that rp-launch is a part of; the coordinator joins it
   bool tag_output = false;
   bool timestamp_output = false;
   std::filesystem::path log_dir;  // empty: no log files
@@ -46,6 +47,7 @@ struct LocalMachine {
   GpuSystem gpus{};
   CudaVariables cuda{};
   bool sets_max_connections = false;  // the user has set CUDA_DEVICE_MAX_CONNECTIONS
+  int num_nodes = 1;                  // from num_nodes_of_job()
 };
 // Does not load the GPU driver's library if `with_gpus` is false.
 [[nodiscard]] LocalMachine observe_machine(bool with_gpus);

@@ -14,6 +14,7 @@
 #include "common/files/output_file.h"
 #include "common/text.h"
 #include "launcher/machine/watchdog.h"
+#include "launcher/machine/mpi_job.h"
 #include "launcher/process/process_role.h"
 #include "roundpipe/error.h"
 
@@ -125,6 +126,7 @@ std::vector<std::string> Member::environment(const RunContext& run) const {
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string text = *entry;
     const std::string name = text.substr(0, text.find('='));
+    if (is_worker() && is_job_variable(name)) continue;
     const bool replaced = name == kWorkerVariable || name == kGpuVariable || name == kRestartVariable ||
                           std::any_of(added.begin(), added.end(), [&name](const auto& v) { return v.first == name; });
     if (!replaced) list.push_back(text);

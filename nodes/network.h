@@ -8,20 +8,24 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <span>
+#include <vector>
 
+#include "common/mutex.h"
 #include "common/nodes.h"
 
 namespace rp {
 
 enum class NodeMessageKind : std::uint8_t {
-  kGradient,  // a piece of a gradient; its number is the use
-  kWeights,   // a piece of the new weights of a group; its number is the group
-  kSquares,   // the sums of squares of a step; its number is the pipeline
-  kLosses,    // the losses of a round; its number is the pipeline
+  kComparison,  // a part of what the nodes compare at the start
+  kDecision,    // of the first node, or a signal for it
+  kGradient,    // a piece of a gradient; its number is the use
+  kWeights,     // a piece of the new weights of a group; its number is the group
+  kSquares,     // the sums of squares of a step; its number is the pipeline
+  kLosses,      // the losses of a round; its number is the pipeline
 };
-
 [[nodiscard]] const char* node_message_name(NodeMessageKind kind);
 
 struct NodeMessageTag {
@@ -42,6 +46,12 @@ class NodeNetwork {
 
   [[nodiscard]] virtual NodePlace place() const = 0;
 
+  // Adds a function that is called once this node cannot go on, because the network has failed or
+  // report_failure() was called: messages that are not complete may never be. It must not wait.
+  void add_failure_handler(std::function<void(std::exception_ptr)> handler);
+  // The first call counts.
+  void report_failure(const std::exception_ptr& error);
+
   // Begins to send `memory`, which must not change before `done` is called.
   virtual void send(int to, NodeMessageTag tag, std::span<const std::byte> memory, Done done) = 0;
 
@@ -49,8 +59,17 @@ class NodeNetwork {
   // until `done` is called.
   virtual void receive(int from, NodeMessageTag tag, std::span<std::byte> memory, Done done) = 0;
 
-  // Drops all messages that are not complete. Nothing is called any more when it returns.
+  // Waits until all messages are complete, and leaves the network. All nodes must call it; nothing
+  // may be sent or received afterwards.
+  virtual void finish() = 0;
+
+  // Drops all messages that are not complete. No function is called any more when it returns.
   virtual void stop() = 0;
+
+ private:
+  Mutex failure_mutex_;
+  std::vector<std::function<void(std::exception_ptr)>> failure_handlers_ RP_GUARDED_BY(failure_mutex_);
+  std::exception_ptr failure_ RP_GUARDED_BY(failure_mutex_);
 };
 
 }  // namespace rp

@@ -121,7 +121,7 @@ void Pipeline::Impl::note_few_microbatches(const RoundTraits& traits) {
 std::shared_ptr<Round> Pipeline::Impl::accept(const RoundTraits& traits, const Batch& inputs, const Batch& arguments,
                                               const CallOptions& options) {
   Coordinator& coordinator = this->coordinator();
-  if (stop_signal() != 0) throw Interrupted(stop_signal());
+  if (const int signal = session_.agreed_stop_signal(); signal != 0) throw Interrupted(signal);
   note_few_microbatches(traits);
   const std::optional<Plan> plan = plan_of(options);
   const BatchSplit split(inputs, options.split_inputs.value_or(options_.split_inputs), arguments,

@@ -7,6 +7,7 @@
 
 #include "common/bad_input.h"
 #include "common/run_depth.h"
+#include "common/system/host_name.h"
 #include "common/system/usable_cores.h"
 #include "common/text.h"
 #include "coordinator/run_plans/layer_memories.h"
@@ -14,6 +15,7 @@
 #include "coordinator/updates/memory_group_updater.h"
 #include "hoststore/memory/memory_limit.h"
 #include "hoststore/task_file/task_file.h"
+#include "nodes/comparison.h"
 #include "pipeline/description/description.h"
 #include "pipeline/description/initial_weights.h"
 #include "pipeline/description/tensors.h"
@@ -129,7 +131,42 @@ StoreSettings Runtime::store_settings() const {
 Catalogue Runtime::lay_out() const {
   std::vector<PipelineRequest> requests;
   for (const Pipeline::Impl* pipeline : pipelines_) requests.push_back(pipeline->request());
-  return Catalogue::lay_out(requests);
+  return Catalogue::lay_out(requests, place());
+}
+
+void Runtime::compare_with_nodes() {
+  const int num_nodes = place().num_nodes;
+  if (num_nodes == 1) return;
+  const auto refuse = [&](const std::string& what) {
+    throw Error(ExitCode::kUsage, cat("a run on ", num_nodes, " nodes: ", what));
+  };
+  if (!backend_->has_weights()) refuse(cat("--device ", *settings_.device, " emulates one node"));
+  NodeDescription own{.host = host_name(), .num_workers = num_workers_};
+  own.same = {{"the program's build", cat(build_id())},
+              {"the fingerprint of layers, losses and dtypes", cat(fingerprint_of_all())},
+              {"--device", *settings_.device},
+              {"--threads-per-worker", cat(*settings_.threads_per_worker)},
+              {"--allow-nondeterminism", *settings_.allow_nondeterminism ? "on" : "off"},
+              {"--fp16-accumulation", *settings_.fp16_accumulation ? "on" : "off"}};
+  for (std::size_t i = 0; i < pipelines_.size(); ++i) {
+    const PipelineOptions& options = pipelines_[i]->options();
+    if (options.rounds_per_step < num_nodes) {
+      refuse(cat("rounds_per_step is ", options.rounds_per_step,
+                 "; the nodes share the rounds of a step, so there must be at least one for each node"));
+    }
+    if (options.optimizer_dtype != at::kFloat)
+      refuse(cat("optimizer_dtype is ", at::toString(options.optimizer_dtype), "; it must be at::kFloat"));
+    const auto add = [&](const char* name, const std::string& value) {
+      own.same.emplace_back(cat(name, " of pipeline ", i), value);
+    };
+    add("num_microbatches", cat(options.num_microbatches));
+    add("rounds_per_step", cat(options.rounds_per_step));
+    add("asynchronous", options.asynchronous ? "true" : "false");
+    add("seed", cat(options.seed));
+    add("num_moments", cat(options.num_moments));
+  }
+  workers_of_nodes_.clear();
+  for (const NodeDescription& node : compare_nodes(*network_, own)) workers_of_nodes_.push_back(node.num_workers);
 }
 
 Command Runtime::create_task_store(const std::filesystem::path& file) {
@@ -148,6 +185,7 @@ Command Runtime::create_task_store(const std::filesystem::path& file) {
 
 void Runtime::create_store(const std::function<void(const LoadProgress&)>& tell) {
   backend_->set_pipelines(pipeline_code());
+  compare_with_nodes();
   StoreSettings settings = store_settings();
   backend_->complete_store(settings);
   const Catalogue catalogue = lay_out();
@@ -190,6 +228,10 @@ void Runtime::write_weights(const Catalogue& catalogue, const std::function<void
         initial_buffers_.back()[layer].push_back(buffer.value);
         buffer_names_.back()[layer].push_back(buffer.name);
       }
+    }
+    if (place().num_nodes > 1 && !written.empty()) {
+      throw Error(ExitCode::kUsage, cat("a run on ", place().num_nodes, " nodes: layer ", written.begin()->first,
+                                        " has buffers, which the nodes would change differently; use layers without"));
     }
   }
 }
@@ -239,6 +281,7 @@ void Runtime::start_coordinator(std::optional<FaultBoardEntry> board, std::funct
   options.on_hang = std::move(on_hang);
   options.on_set_aside = std::move(on_set_aside);
   options.trace = trace;
+  options.network = network_;
   backend_->complete_coordinator(options);
   options.on_commit = [this](const CommittedTask& task) { schedules_[task.round.traits.pipeline]->add(task); };
   for (int i = 0; i < static_cast<int>(pipelines_.size()); ++i) {
@@ -247,7 +290,10 @@ void Runtime::start_coordinator(std::optional<FaultBoardEntry> board, std::funct
     options.pipelines.push_back({.adds_rounds = pipeline.rounds_per_step > 1,
                                  .asynchronous = pipeline.asynchronous,
                                  .plan = plan_settings(i),
-                                 .loss_scaling = pipeline.loss_scaling});
+                                 .loss_scaling = pipeline.loss_scaling,
+                                 .nodes_of_rounds = network_ == nullptr
+                                                        ? std::vector<int>{0}
+                                                        : deal_rounds(pipeline.rounds_per_step, workers_of_nodes_)});
   }
   coordinator_ = std::make_unique<Coordinator>(*store_, options);
   for (std::size_t i = 0; i < initial_buffers_.size(); ++i) {

@@ -26,8 +26,11 @@ namespace rp {
 class Runtime {
  public:
   // `settings`: as they hold for the run (RuntimeSettings::completed()). They must outlive the Runtime.
-  Runtime(const RuntimeSettings& settings, std::unique_ptr<Backend> backend, int num_workers)
-      : settings_(settings), backend_(std::move(backend)), num_workers_(num_workers) {}
+  // `network`: to the other nodes of the run; nullptr if there are none.
+  Runtime(const RuntimeSettings& settings, std::unique_ptr<Backend> backend, int num_workers, NodeNetwork* network)
+      : settings_(settings), backend_(std::move(backend)), num_workers_(num_workers), network_(network) {}
+
+  [[nodiscard]] NodePlace place() const { return network_ != nullptr ? network_->place() : NodePlace{}; }
 
   [[nodiscard]] const Backend& backend() const { return *backend_; }
 
@@ -97,6 +100,9 @@ class Runtime {
   [[nodiscard]] std::vector<PipelineCode> pipeline_code() const;
   [[nodiscard]] StoreSettings store_settings() const;
   [[nodiscard]] Catalogue lay_out() const;
+  // Throws rp::Error (kUserError) if the nodes describe different runs, and kUsage for a run that
+  // several nodes cannot share.
+  void compare_with_nodes();
   void write_weights(const Catalogue& catalogue, const std::function<void(const LoadProgress&)>& tell);
   [[nodiscard]] std::uint64_t fingerprint_of_all() const;
   void warn_of_plan(int pipeline, const PlanSettings& settings) const;
@@ -105,6 +111,8 @@ class Runtime {
   const RuntimeSettings& settings_;
   const std::unique_ptr<Backend> backend_;
   const int num_workers_;
+  NodeNetwork* const network_;
+  std::vector<int> workers_of_nodes_;  // by node; set by compare_with_nodes()
   bool records_steps_ = false;
   std::optional<StoreRemains> remains_;  // until create_store() has taken them
   bool is_restarted_ = false;

@@ -18,6 +18,7 @@
 #include "launcher/process/watching_tool.h"
 #include "launcher/process/worker_attach.h"
 #include "model_files/profile_file.h"
+#include "nodes/network_library.h"
 #include "pipeline/memory_plan.h"
 #include "pipeline/pipeline_impl.h"
 #include "pipeline/process/process_end.h"
@@ -107,7 +108,11 @@ Session::Impl::Impl(int argc, char** argv, const SessionOptions& options)
   if (role_.role != Role::kCoordinator) backend->load();
   wait_timeout_seconds_ = settings_.wait_timeout_seconds.value_or(0);
   if (role_.role != Role::kAlone) settings_.wait_timeout_seconds = kMaxWaitTimeoutSeconds;  // rp-launch detects hangs
-  runtime_ = std::make_shared<Runtime>(settings_, std::move(backend), role_.num_workers);
+  if (is_coordinator() && role_.num_nodes > 1) {
+    network_ = connect_nodes(role_.num_nodes);
+    agreement_ = std::make_unique<NodeAgreement>(*network_);
+  }
+  runtime_ = std::make_shared<Runtime>(settings_, std::move(backend), role_.num_workers, network_.get());
   if (is_coordinator()) {
     if (settings_.gpu_profile) (void)rp::gpu_profile(*settings_.gpu_profile);  // reports a wrong one now
     if (settings_.trace) open_trace(argc > 0 ? argv[0] : nullptr);
@@ -146,6 +151,14 @@ Session::Impl::~Impl() {
   write_own_trace();
 }
 
+int Session::Impl::agreed_stop_signal() {
+  return agreement_ ? agreement_->stop_signal(rp::stop_signal()) : rp::stop_signal();
+}
+
+std::string Session::Impl::from_first_node(const std::string& own) {
+  return agreement_ ? agreement_->from_first(own) : own;
+}
+
 void Session::Impl::open_trace(const char* program) {
   const std::filesystem::path name = program == nullptr ? "program" : program;
   trace_.emplace(RunTrace::open(
@@ -175,6 +188,10 @@ void Session::Impl::end() {
   if (watch_) watch_->stop();  // must end before the coordinator, which it uses
   if (finishes && !error) runtime_->report_run();
   if (error) end_process(error);  // not reported yet, and a destructor cannot throw it
+  if (finishes && network_) {
+    agreement_->finish();
+    network_->finish();
+  }
   if (coordinator != nullptr) coordinator->end();
   if (worker_.joinable()) worker_.join();  // must end before the coordinator, to which it reports its end
   runtime_->end_coordinator();
@@ -288,6 +305,9 @@ std::string Session::device() const { return *impl_->settings().device; }
 bool Session::is_emulated() const { return !impl_->runtime()->backend().has_weights(); }
 std::string Session::gpu_profile() const { return impl_->settings().gpu_profile.value_or(""); }
 bool Session::fp16_accumulation() const { return *impl_->settings().fp16_accumulation; }
+std::string Session::from_first_node(const std::string& own) { return impl_->from_first_node(own); }
+int Session::node() const { return impl_->place().node; }
+int Session::num_nodes() const { return impl_->place().num_nodes; }
 int Session::num_workers() const { return impl_->num_workers(); }
 MemoryPlan Session::memory_plan() const {
   Runtime& runtime = *impl_->runtime();

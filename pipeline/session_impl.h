@@ -15,6 +15,8 @@
 #include "launcher/process/liveness_watch.h"
 #include "launcher/process/process_role.h"
 #include "launcher/trace/run_trace.h"
+#include "nodes/agreement.h"
+#include "nodes/network.h"
 #include "pipeline/process/lifecycles.h"
 #include "pipeline/process/worker_watch.h"
 #include "pipeline/runtime.h"
@@ -34,6 +36,10 @@ class Session::Impl {
   [[nodiscard]] bool replays_task() const { return !role_.task_file.empty(); }
   [[nodiscard]] bool is_alone() const { return role_.role == Role::kAlone; }
   [[nodiscard]] int num_workers() const { return role_.num_workers; }
+  // Returns the signal that requests the end of the program at this call, on all nodes, or 0.
+  [[nodiscard]] int agreed_stop_signal();
+  [[nodiscard]] std::string from_first_node(const std::string& own);
+  [[nodiscard]] NodePlace place() const { return network_ ? network_->place() : NodePlace{}; }
   [[nodiscard]] const RuntimeSettings& settings() const { return settings_; }
 
   [[nodiscard]] const std::shared_ptr<Runtime>& runtime() { return runtime_; }
@@ -75,6 +81,8 @@ class Session::Impl {
   std::optional<StoreRemains> remains_;  // of the coordinator before this one; taken by start()
   bool handles_restarts_ = false;        // the program has called restarted()
   int wait_timeout_seconds_ = 0;         // as the user has set it; 0: not set
+  std::unique_ptr<NodeNetwork> network_;      // of a coordinator; nullptr if there is one node
+  std::unique_ptr<NodeAgreement> agreement_;  // the same
   std::shared_ptr<Runtime> runtime_;
   FaultBoard* board_ = nullptr;          // that of rp-launch; if alone, that of this process, for report_hang()
   std::optional<FaultBoard> own_board_;  // used if alone

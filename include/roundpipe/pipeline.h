@@ -145,7 +145,9 @@ class StepResult {
 // A parameter in the coordinator. The tensors are views of the host store, and are valid as long as
 // the session exists. Read or write them only between synchronize() and the next call that starts
 // work. To change weights, write both `master` and `working`. In an asynchronous run after its
-// first step, the next round still computes with the previous version, which is not visible here.
+// first step, the next round still computes with the previous version, which is not visible here. If
+// the run has several nodes, each has only a part of `master` and the moments, and they are undefined
+// (except a master that is the same memory as `working`).
 struct ParameterState {
   std::string name;       // "<layer index>.<name in the layer>" of its first use
   int layer = 0;          // of its first use

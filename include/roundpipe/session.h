@@ -129,6 +129,11 @@ class Session {
   // exit code is 75 (requeue).
   void preempted();
 
+  // On several nodes, returns `own` of the first node, so that all nodes decide alike what depends on
+  // files, time or signals; on one node, returns `own`. All nodes must call it between the same
+  // other calls. Blocks until the first node has called it.
+  [[nodiscard]] std::string from_first_node(const std::string& own);
+
   // Returns the number of threads that each worker computes with. The last bits of some results
   // depend on it. Of the other settings only the device, allow_nondeterminism and
   // fp16_accumulation affect results.
@@ -149,8 +154,12 @@ class Session {
   // products of fp16 matrices in fp16.
   [[nodiscard]] bool fp16_accumulation() const;
 
-  // Returns the number of workers of this run; 1 without rp-launch.
+  // Returns the number of workers of this run on this node; 1 without rp-launch.
   [[nodiscard]] int num_workers() const;
+
+  // Return the number of this node and the number of nodes. In a worker, 0 and 1.
+  [[nodiscard]] int node() const;
+  [[nodiscard]] int num_nodes() const;
 
   // Returns the planned and the measured host memory of all pipelines. Empty before start().
   [[nodiscard]] MemoryPlan memory_plan() const;

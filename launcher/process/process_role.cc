@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 
+#include "common/nodes.h"
 #include "common/text.h"
 #include "hoststore/control.h"
 #include "roundpipe/error.h"
@@ -41,6 +42,7 @@ void take_inheritance(ProcessRole& role) {
     role.gpu.num_sharers =
         parse_count(kGpuSharersVariable, environment_value(kGpuSharersVariable).value_or("1"), 1, kMaxWorkers);
   }
+  role.num_nodes = parse_count(kNodesVariable, environment_value(kNodesVariable).value_or("1"), 1, kMaxNodes);
   const auto restart = environment_value(kRestartVariable);
   role.may_restart = restart.has_value();
   role.is_restarted = restart == "now" || restart == "save";
@@ -53,8 +55,8 @@ void take_inheritance(ProcessRole& role) {
   role.liveness = take_descriptor(kLivenessVariable);
   role.fault_board = take_descriptor(kFaultBoardVariable);
   for (const char* name :
-       {kRoleVariable, kWorkerVariable, kWorkersVariable, kChannelVariable, kLivenessVariable, kFaultBoardVariable,
-        kRestartVariable, kTaskFileVariable, kGpuVariable, kGpuSharersVariable, kGpuBytesVariable}) {
+       {kRoleVariable, kWorkerVariable, kWorkersVariable, kNodesVariable, kChannelVariable, kLivenessVariable,
+        kFaultBoardVariable, kRestartVariable, kTaskFileVariable, kGpuVariable, kGpuSharersVariable, kGpuBytesVariable}) {
     unsetenv(name);
   }
 }

@@ -28,7 +28,8 @@ struct AssignedGpu {
 struct ProcessRole {
   Role role = Role::kAlone;
   int worker = -1;  // number of this worker; -1 in other roles
-  int num_workers = 1;
+  int num_workers = 1;  // of this node
+  int num_nodes = 1;    // more: the coordinator connects to those of the other nodes
   AssignedGpu gpu;
   bool has_gpus = false;           // rp-launch chose GPUs for the run
   std::optional<Channel> channel;  // this and the next two are absent in role kAlone
@@ -57,6 +58,7 @@ struct ProcessRole {
 inline constexpr const char* kRoleVariable = "RP_ROLE";  // "coordinator", "worker"
 inline constexpr const char* kWorkerVariable = "RP_WORKER";
 inline constexpr const char* kWorkersVariable = "RP_WORKERS";
+inline constexpr const char* kNodesVariable = "RP_NODES";
 inline constexpr const char* kGpuVariable = "RP_GPU";
 inline constexpr const char* kGpuBytesVariable = "RP_GPU_BYTES";
 inline constexpr const char* kGpuSharersVariable = "RP_GPU_SHARERS";

@@ -30,7 +30,9 @@ class InitialSeed {
 void write_parameter(const TensorRecord& record, const NamedParameter& parameter, const LayerSpec& spec, Store& store) {
   const WeightGroupRecord& group = store.catalogue().weight_groups()[store.catalogue().uses()[record.use].group];
   const at::Tensor working = parameter_view(store, record, 0);
-  const at::Tensor master = group.is_trained != 0 ? master_view(store, record, Version(0)) : working;
+  const at::Tensor in_store = group.is_trained != 0 ? master_view(store, record, Version(0)) : working;
+  // On several nodes, this one has only a part of the master.
+  const at::Tensor master = in_store.defined() ? in_store : at::empty(working.sizes(), at::kFloat);
   if (spec.initialize) {
     const bool is_fp32 = master.scalar_type() == at::kFloat;
     const at::Tensor value = is_fp32 ? master : at::empty(master.sizes(), at::kFloat);
@@ -39,6 +41,7 @@ void write_parameter(const TensorRecord& record, const NamedParameter& parameter
   } else {
     master.copy_(parameter.value);
   }
+  if (!in_store.defined()) write_owned_master(store, record, master);
   if (master.data_ptr() != working.data_ptr()) working.copy_(master);
 }
 

@@ -1,5 +1,7 @@
 #include "pipeline/description/tensors.h"
 
+#include <algorithm>
+
 #include "common/text.h"
 #include "models/layers/scalar_type.h"
 #include "roundpipe/error.h"
@@ -35,6 +37,7 @@ at::Tensor parameter_view(Store& store, const TensorRecord& parameter, std::uint
 at::Tensor master_view(Store& store, const TensorRecord& parameter, Version version) {
   const WeightGroupRecord& group = store.catalogue().weight_groups()[store.catalogue().uses()[parameter.use].group];
   if (group.working_is_master()) return parameter_view(store, parameter, group.copy_of(version));
+  if (store.catalogue().place().num_nodes > 1) return {};
   TensorDesc desc = parameter.desc;
   desc.dtype = group.master_dtype;
   const auto* data = reinterpret_cast<const std::byte*>(store.state(group.master_offset));
@@ -42,10 +45,21 @@ at::Tensor master_view(Store& store, const TensorRecord& parameter, Version vers
 }
 
 at::Tensor moment_view(Store& store, const TensorRecord& parameter, std::uint64_t offset) {
-  if (offset == kNoOffset) return {};
+  if (offset == kNoOffset || store.catalogue().place().num_nodes > 1) return {};
   TensorDesc desc = parameter.desc;
   desc.dtype = DType::kFloat32;
   return tensor_over({desc, reinterpret_cast<const std::byte*>(store.state(offset) + parameter.element_offset)});
+}
+
+void write_owned_master(Store& store, const TensorRecord& parameter, const at::Tensor& value) {
+  const GroupId index = store.catalogue().uses()[parameter.use].group;
+  const ElementRange owned = store.catalogue().owned(index);
+  const std::uint64_t begin = std::clamp(parameter.element_offset, owned.begin, owned.end);
+  const std::uint64_t end =
+      std::clamp(parameter.element_offset + static_cast<std::uint64_t>(value.numel()), owned.begin, owned.end);
+  if (begin == end) return;
+  std::copy_n(value.const_data_ptr<float>() + (begin - parameter.element_offset), end - begin,
+              store.state(store.catalogue().weight_groups()[index].master_offset) + (begin - owned.begin));
 }
 
 bool is_first_use(const Catalogue& catalogue, const TensorRecord& parameter) {

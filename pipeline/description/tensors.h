@@ -24,10 +24,15 @@ namespace rp {
 // These return views of a parameter in the store: of working copy `copy` of its weight group; of
 // its master, where `version` is the newest version of the weights (not for a frozen parameter);
 // and of the moment that the state arena holds for its group at `offset`, which is undefined if
-// `offset` is kNoOffset.
+// `offset` is kNoOffset. If the run has several nodes, masters and moments are undefined, except
+// masters that are working copies, too: no node has all of them.
 [[nodiscard]] at::Tensor parameter_view(Store& store, const TensorRecord& parameter, std::uint64_t copy);
 [[nodiscard]] at::Tensor master_view(Store& store, const TensorRecord& parameter, Version version);
 [[nodiscard]] at::Tensor moment_view(Store& store, const TensorRecord& parameter, std::uint64_t offset);
+
+// Writes what this node owns of a parameter's master. `value`: fp32, contiguous, with the shape of
+// the parameter.
+void write_owned_master(Store& store, const TensorRecord& parameter, const at::Tensor& value);
 
 // Returns false for a tied parameter that a lower layer has, too: the lowest layer determines name
 // and initial value.

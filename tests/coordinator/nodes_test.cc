@@ -91,18 +91,16 @@ TEST(Nodes, OwnPartsOfAGroup) {
   ToyConfig config;
   config.tied = true;
   config.num_elements = 2 * 65'536 + 96;
-  config.num_layers = 3;
-  config.num_microbatches = 2;
-  config.num_steps = 4;
-  config.rounds_per_step = 4;
+  config.num_layers = 2;
+  config.num_microbatches = 1;
+  config.num_steps = 3;
   config.dtype = DType::kBFloat16;
   config.max_grad_norm = 0.5;
-  for (const bool asynchronous : {false, true}) {
-    config.asynchronous = asynchronous;
-    for (const int num_nodes : {2, 3, 4}) {
-      SCOPED_TRACE(testing::Message() << num_nodes << " nodes, asynchronous " << asynchronous);
-      expect_reference_on_nodes(config, {.workers = std::vector<int>(static_cast<std::size_t>(num_nodes), 1)});
-    }
+  for (const int num_nodes : {2, 4}) {
+    config.rounds_per_step = num_nodes;
+    config.asynchronous = num_nodes == 2;
+    SCOPED_TRACE(testing::Message() << num_nodes << " nodes");
+    expect_reference_on_nodes(config, {.workers = std::vector<int>(static_cast<std::size_t>(num_nodes), 1)});
   }
 }
 

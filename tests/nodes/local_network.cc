@@ -29,6 +29,7 @@ class LocalNetwork::Node : public NodeNetwork {
   void receive(int from, NodeMessageTag tag, std::span<std::byte> memory, Done done) override {
     network_.begin_receive({.from = from, .to = place_.node, .tag = tag}, memory, std::move(done));
   }
+  void finish() override {}
   void stop() override {
     MutexLock lock(mutex_);
     is_stopped_ = true;

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <system_error>
 
+#include "common/system/host_name.h"
 #include "common/text.h"
 
 namespace rp {
@@ -60,11 +61,6 @@ double wall_seconds() {
 // Returns fields 1 and 2, which every Event has: the current time and the step.
 std::string event_at(std::int64_t step) {
   return key(1, Kind::k64Bits) + bytes_of(wall_seconds()) + varint_field(2, static_cast<std::uint64_t>(step));
-}
-
-std::string host_name() {
-  std::array<char, HOST_NAME_MAX + 1> name{};
-  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "host";
 }
 
 }  // namespace

@@ -1,0 +1,42 @@
+// nodes/agreement.h
+// Lets the nodes of a run make the same decisions: the first node decides, and the others follow.
+//
+// Owned by the Session of a coordinator. All nodes must make the same calls in the same order, from
+// one thread. A call blocks until the first node has made it; the first node does not wait.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "nodes/network.h"
+
+namespace rp {
+
+class NodeAgreement {
+ public:
+  // The network must outlive this object.
+  explicit NodeAgreement(NodeNetwork& network);
+
+  // Returns `own` of the first node. Throws the error of
+  // NodeNetwork::report_failure().
+  [[nodiscard]] std::string from_first(const std::string& own);
+
+  // Returns the signal for which all nodes end now, or 0. A signal that only another node has
+  // received is passed on to the first one. `own`: that of this node, or 0. Throws the error of
+  // NodeNetwork::report_failure().
+  [[nodiscard]] int stop_signal(int own);
+
+  // Must be called before the network ends, unless the run has failed.
+  void finish();
+
+ private:
+  void pass_on(int signal);
+
+  NodeNetwork& network_;
+  bool has_passed_on_ = false;
+  // Used by functions that the network calls, also after this object has ended.
+  struct Shared;
+  const std::shared_ptr<Shared> shared_;
+};
+
+}  // namespace rp
