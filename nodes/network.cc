@@ -9,6 +9,7 @@ const char* node_message_name(NodeMessageKind kind) {
     case NodeMessageKind::kGradient: return "gradient";
     case NodeMessageKind::kWeights: return "weights";
     case NodeMessageKind::kSquares: return "sums of squares";
+    case NodeMessageKind::kSaved: return "checksum of a saved state";
     case NodeMessageKind::kLosses: return "losses";
   }
   return "";

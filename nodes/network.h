@@ -24,6 +24,7 @@ enum class NodeMessageKind : std::uint8_t {
   kGradient,    // a piece of a gradient; its number is the use
   kWeights,     // a piece of the new weights of a group; its number is the group
   kSquares,     // the sums of squares of a step; its number is the pipeline
+  kSaved,       // the checksum of a part of a saved state; its number is the pipeline
   kLosses,      // the losses of a round; its number is the pipeline
 };
 [[nodiscard]] const char* node_message_name(NodeMessageKind kind);

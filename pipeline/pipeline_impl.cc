@@ -163,7 +163,8 @@ std::vector<ParameterState> Pipeline::Impl::parameters(std::uint64_t steps_ago) 
     parameter.parameter = tensor->name.data();
     parameter.name = cat(parameter.layer, ".", parameter.parameter);
     parameter.working = parameter_view(store, *tensor, group.copy_of(version));
-    if (group.is_trained != 0) {
+    parameter.is_trained = group.is_trained != 0;
+    if (parameter.is_trained) {
       parameter.master = master_view(store, *tensor, version);
       parameter.moment1 = moment_view(store, *tensor, group.moment1_offset);
       parameter.moment2 = moment_view(store, *tensor, group.moment2_offset);
@@ -184,25 +185,44 @@ std::vector<const TensorRecord*> Pipeline::Impl::parameter_records() const {
   return records;
 }
 
+// Reading saved states
+
+std::uint64_t StateTensor::num_elements() const { return static_cast<std::uint64_t>(c10::multiply_integers(shape)); }
+
 std::vector<StateTensor> Pipeline::Impl::state_tensors(const std::vector<BufferState>& buffers) {
-  const std::vector<const TensorRecord*> records = parameter_records();
-  const std::vector<ParameterState> now = parameters();
-  const std::vector<ParameterState> before = options_.asynchronous ? parameters(1) : std::vector<ParameterState>();
+  Store& store = runtime_->store();
+  const PipelineState& state = coordinator().pipeline_state(number_);
+  const Version version = state.version();
+  const Version before = version - std::min<std::uint64_t>(state.num_steps, 1);
   std::vector<StateTensor> tensors;
-  for (std::size_t i = 0; i < now.size(); ++i) {
-    const ParameterState& parameter = now[i];
-    if (!parameter.master.defined()) continue;  // frozen
-    const GroupId group = runtime_->store().catalogue().uses()[records[i]->use].group;
-    const auto add = [&](const char* what, const at::Tensor& value) {
-      if (value.defined()) tensors.push_back({cat(parameter.name, what), value, group});
+  for (const TensorRecord* record : parameter_records()) {
+    const UseRecord& use = store.catalogue().uses()[record->use];
+    const WeightGroupRecord& group = store.catalogue().weight_groups()[use.group];
+    if (group.is_trained == 0) continue;
+    const std::string name = cat(this->record().layer_of(use.layer), ".", record->name.data());
+    const auto add = [&](const char* what, const OwnedPart& part) {
+      if (!part.value.defined()) return;
+      const TensorDesc& desc = record->desc;
+      // Another node owns it. If it has no elements at all, the first node writes it.
+      if (part.value.numel() == 0 && (desc.bytes() > 0 || store.catalogue().place().node > 0)) return;
+      tensors.push_back({.name = name + what,
+                         .dtype = dtype_of(part.value.scalar_type()),
+                         .shape = {desc.shape.begin(), desc.shape.begin() + desc.rank},
+                         .value = part.value,
+                         .begin = part.begin,
+                         .group = use.group});
     };
-    add(".master", parameter.master);
-    add(".moment1", parameter.moment1);
-    add(".moment2", parameter.moment2);
-    if (options_.asynchronous) add(".previous", before[i].working);
+    add(".master", owned_master(store, *record, version));
+    add(".moment1", owned_moment(store, *record, group.moment1_offset));
+    add(".moment2", owned_moment(store, *record, group.moment2_offset));
+    if (options_.asynchronous) add(".previous", owned_working(store, *record, before));
   }
   for (const BufferState& buffer : buffers) {
-    if (buffer.value.defined()) tensors.push_back({.name = buffer.name + ".buffer", .value = buffer.value});
+    if (!buffer.value.defined()) continue;
+    tensors.push_back({.name = buffer.name + ".buffer",
+                       .dtype = dtype_of(buffer.value.scalar_type()),
+                       .shape = buffer.value.sizes().vec(),
+                       .value = buffer.value.view({-1})});
   }
   return tensors;
 }

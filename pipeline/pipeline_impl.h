@@ -16,12 +16,16 @@
 
 namespace rp {
 
-// A tensor of a saved state: its name in the state, a view of its value in the store, and its
-// weight group. A buffer has no weight group.
+// A tensor of a saved state, or the part of it that this node owns.
 struct StateTensor {
-  std::string name;
-  at::Tensor value;
-  std::optional<GroupId> group{};
+  std::string name;                      // in the state
+  DType dtype = DType::kFloat32;
+  std::vector<std::int64_t> shape;       // of the whole tensor
+  at::Tensor value;                      // a view of the part in the store, with one dimension
+  std::uint64_t begin = 0;               // of the part, counted from the first element of the tensor
+  std::optional<GroupId> group{};        // a buffer has none
+  [[nodiscard]] std::uint64_t num_elements() const;  // of the whole tensor
+  [[nodiscard]] bool is_whole() const { return static_cast<std::uint64_t>(value.numel()) == num_elements(); }
 };
 
 class Pipeline::Impl {
@@ -59,10 +63,11 @@ class Pipeline::Impl {
   // in the same order; nothing in flight.
   void set_buffers(const std::vector<BufferState>& buffers);
   [[nodiscard]] bool has_buffers() const { return !runtime_->buffer_names(number_).empty(); }
-  // Returns the tensors of a saved state after the last accepted step: masters, moments and
-  // `buffers`. If steps are asynchronous, the state also contains the working weights of the step
-  // before, because the next round computes with them.
+  // Returns the tensors of a saved state after the last accepted step, and what this node owns of
+  // them: masters, moments and `buffers`. If steps are asynchronous, the state also contains the
+  // working weights of the step before, because the next round computes with them.
   [[nodiscard]] std::vector<StateTensor> state_tensors(const std::vector<BufferState>& buffers);
+  [[nodiscard]] Session::Impl& session() { return session_; }
   // These handle the save in progress, if there is one: set_save() registers it, wait_for_save()
   // blocks until it has written, give_up_save() makes it stop writing, and stop_save() also waits
   // until it has stopped.

@@ -30,6 +30,8 @@ class Runtime {
   Runtime(const RuntimeSettings& settings, std::unique_ptr<Backend> backend, int num_workers, NodeNetwork* network)
       : settings_(settings), backend_(std::move(backend)), num_workers_(num_workers), network_(network) {}
 
+  // Returns nullptr if there is one node.
+  [[nodiscard]] NodeNetwork* network() { return network_; }
   [[nodiscard]] NodePlace place() const { return network_ != nullptr ? network_->place() : NodePlace{}; }
 
   [[nodiscard]] const Backend& backend() const { return *backend_; }

@@ -7,6 +7,7 @@
 #include "common/bad_input.h"
 #include "common/checked_files/json_file.h"
 #include "common/files/input_file.h"
+#include "common/text.h"
 #include "roundpipe/error.h"
 
 namespace rp {
@@ -45,6 +46,10 @@ std::string StateDescription::text() const {
   return object.dump(2) + "\n";
 }
 
+std::string state_file_name(int node, int num_nodes) {
+  return num_nodes == 1 ? kStateTensorsFile : cat("state-", node + 1, "-of-", num_nodes, ".safetensors");
+}
+
 ChecksumList read_state_checksums(const std::filesystem::path& directory) {
   std::error_code ignored;
   if (!std::filesystem::exists(directory / ChecksumList::file_name(kStateChecksums), ignored)) {
@@ -52,11 +57,14 @@ ChecksumList read_state_checksums(const std::filesystem::path& directory) {
                     ": it is damaged, or was written by an older version of the program");
   }
   ChecksumList list = ChecksumList::read(directory, kStateChecksums);
-  if (list.entries().size() == 2 && list.entries().contains(kStateDescriptionFile) &&
-      list.entries().contains(kStateTensorsFile))
-    return list;
+  // One file of tensors, or one of each node.
+  const auto num_files = static_cast<int>(list.entries().size()) - 1;
+  bool is_complete = list.entries().contains(kStateDescriptionFile) && num_files > 0;
+  for (int node = 0; node < num_files; ++node)
+    is_complete = is_complete && list.entries().contains(state_file_name(node, num_files));
+  if (is_complete) return list;
   throw bad_input(directory / ChecksumList::file_name(kStateChecksums), "does not list ", kStateDescriptionFile,
-                  " and ", kStateTensorsFile, " and nothing else: it was changed or damaged");
+                  " and ", kStateTensorsFile, " (or such a file of each node) and nothing else: it was changed or damaged");
 }
 
 StateDescription StateDescription::read(const std::filesystem::path& directory) {

@@ -36,8 +36,11 @@ struct StateDescription {
   static StateDescription read(const std::filesystem::path& directory);
 };
 
-// Reads the checksum list of a state, which must contain exactly its two other files. Throws
-// rp::Error (kBadInput).
+// Returns the name of the file that a node writes: state.safetensors, or state-2-of-4.safetensors.
+[[nodiscard]] std::string state_file_name(int node, int num_nodes);
+
+// Reads the checksum list of a state, which must contain exactly its other files: the description,
+// and the tensors of one node or of each node. Throws rp::Error (kBadInput).
 [[nodiscard]] ChecksumList read_state_checksums(const std::filesystem::path& directory);
 
 }  // namespace rp

@@ -12,6 +12,7 @@
 #include "model_files/weights/safetensors_writer.h"
 #include "models/layers/scalar_type.h"
 #include "pipeline/process/process_end.h"
+#include "pipeline/state_files.h"
 #include "roundpipe/error.h"
 
 namespace rp {
@@ -37,6 +38,10 @@ std::shared_ptr<StateSnapshot> snapshot_of(const std::vector<StateTensor>& tenso
   return std::make_shared<StateSnapshot>(parts, [] { return available_memory(); });
 }
 
+NodeMessageTag saved_tag(int pipeline) {
+  return {.kind = NodeMessageKind::kSaved, .number = static_cast<std::uint32_t>(pipeline)};
+}
+
 }  // namespace
 
 StateSave::Impl::Impl(Pipeline::Impl& pipeline, std::filesystem::path directory, const std::string& user_data)
@@ -53,6 +58,40 @@ StateSave::Impl::Impl(Pipeline::Impl& pipeline, std::filesystem::path directory,
       tensors_(pipeline.state_tensors(buffers_)),
       snapshot_(snapshot_of(tensors_)) {
   pipeline.coordinator().keep_state(pipeline.number(), snapshot_);
+  if (pipeline.runtime()->place().num_nodes > 1) share_directory();
+}
+
+void StateSave::Impl::share_directory() {
+  NodeNetwork& network = *pipeline_.runtime()->network();
+  const NodePlace place = network.place();
+  network.add_failure_handler(
+      [pending = parts_of_others_](std::exception_ptr error) mutable { pending.fail(std::move(error)); });
+  if (place.node == 0) output_.emplace(OutputDirectory::create(directory_, kStateChecksums));
+  const std::string path = pipeline_.session().from_first_node(place.node == 0 ? output_->path().string() : "");
+  if (place.node > 0) {
+    output_.emplace(OutputDirectory::join(path, kStateChecksums));
+    return;
+  }
+  for (int node = 1; node < place.num_nodes; ++node) {
+    parts_.push_back(std::make_shared<PartMessage>());
+    network.receive(node, saved_tag(pipeline_.number()), std::as_writable_bytes(std::span(parts_.back().get(), 1)),
+                    [part = parts_.back(), done = parts_of_others_.add()] { done(); });
+  }
+}
+
+void StateSave::Impl::share_checksums(const std::string& own_file) {
+  NodeNetwork& network = *pipeline_.runtime()->network();
+  const NodePlace place = network.place();
+  if (place.node > 0) {
+    const auto part = std::make_shared<PartMessage>();
+    const std::string& checksum = output_->checksums().entries().at(own_file);
+    std::ranges::copy(checksum, part->checksum.begin());
+    network.send(0, saved_tag(pipeline_.number()), std::as_bytes(std::span(part.get(), 1)),
+                 [part, done = parts_of_others_.add()] { done(); });
+  }
+  parts_of_others_.wait();
+  for (int node = 1; node <= static_cast<int>(parts_.size()); ++node)
+    output_->list(state_file_name(node, place.num_nodes), parts_[static_cast<std::size_t>(node) - 1]->checksum.data());
 }
 
 StateSave::Impl::~Impl() {
@@ -62,28 +101,43 @@ StateSave::Impl::~Impl() {
 
 void StateSave::Impl::write() {
   description_.updates = pipeline_.coordinator().wait_kept_state(pipeline_.number());
-  output_.emplace(OutputDirectory::create(directory_, kStateChecksums));
+  if (!output_) output_.emplace(OutputDirectory::create(directory_, kStateChecksums));
+  const NodePlace place = pipeline_.runtime()->place();
   std::vector<TensorDeclaration> declarations;
   for (const StateTensor& tensor : tensors_) {
-    declarations.push_back({tensor.name, dtype_of(tensor.value.scalar_type()), tensor.value.sizes().vec()});
+    declarations.push_back({state_part_name(tensor.name, tensor.is_whole(), tensor.begin), tensor.dtype,
+                            tensor.is_whole() ? tensor.shape : tensor.value.sizes().vec()});
   }
   RP_CRASH_POINT("coordinator.save.begins");
-  SafetensorsWriter writer = SafetensorsWriter::create(*output_, kStateTensorsFile, declarations);
-  for (const StateTensor& tensor : tensors_) {
-    const bool is_whole = snapshot_->read_next([&](std::span<const std::byte> bytes) {
-      writer.write(tensor.name, bytes.data(), bytes.size());
+  const std::string file = state_file_name(place.node, place.num_nodes);
+  SafetensorsWriter writer = SafetensorsWriter::create(*output_, file, declarations);
+  for (std::size_t i = 0; i < tensors_.size(); ++i) {
+    const bool is_complete = snapshot_->read_next([&](std::span<const std::byte> bytes) {
+      writer.write(declarations[i].name, bytes.data(), bytes.size());
       pipeline_.coordinator().publish_written();
     });
-    if (!is_whole)
+    if (!is_complete)
       throw Error(ExitCode::kOutputFailed,
                   cat(directory_.string(), ": the pipeline ended before its state was written"));
   }
   snapshot_->close();
   RP_CRASH_POINT("coordinator.save.has_tensors");
   writer.commit();
-  output_->write_file(kStateDescriptionFile, description_.text());
+  if (place.num_nodes > 1) share_checksums(file);
+  if (place.node == 0) output_->write_file(kStateDescriptionFile, description_.text());
   RP_CRASH_POINT("coordinator.save.is_written");
   written_ns_ = now_ns();
+}
+
+void StateSave::Impl::commit() {
+  if (pipeline_.runtime()->place().node == 0) output_->commit();
+  output_.reset();
+}
+
+void StateSave::Impl::give_up() {
+  snapshot_->close();
+  parts_of_others_.fail(std::make_exception_ptr(
+      Error(ExitCode::kOutputFailed, cat(directory_.string(), ": the pipeline ended before its state was written"))));
 }
 
 void StateSave::Impl::start() {

@@ -5,6 +5,7 @@
 // reference to it, and stops it if the pipeline ends first.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <exception>
 #include <filesystem>
@@ -18,11 +19,17 @@
 #include "common/checked_files/output_directory.h"
 #include "common/system/clock.h"
 #include "coordinator/updates/state_snapshot.h"
+#include "nodes/pending_messages.h"
 #include "pipeline/pipeline_impl.h"
 #include "pipeline/state_description.h"
 #include "roundpipe/pipeline.h"
 
 namespace rp {
+
+// The checksum of the file that a node has written.
+struct PartMessage {
+  std::array<char, 64> checksum{};  // ends with a zero
+};
 
 class StateSave::Impl {
  public:
@@ -37,12 +44,9 @@ class StateSave::Impl {
   // Waits until the step is applied, then writes all files to a temporary directory next to the
   // target.
   void write();
-  // Renames the temporary directory to the target; then nothing unfinished is left. REQUIRES:
-  // write() has returned.
-  void commit() {
-    output_->commit();
-    output_.reset();
-  }
+  // Renames the temporary directory to the target; then nothing unfinished is left. On several
+  // nodes, the first one does so. REQUIRES: write() has returned.
+  void commit();
 
   // Runs write() in a thread.
   void start();
@@ -52,12 +56,17 @@ class StateSave::Impl {
   // Waits for the thread, rethrows its exception if there was one, and commits.
   void finish();
   // Makes the thread stop after the piece that it is writing. Updates no longer wait for it.
-  void give_up() { snapshot_->close(); }
+  void give_up();
   // Calls give_up(), and waits for the thread.
   void stop();
 
  private:
   void run();
+  // On several nodes: the first one creates the directory, and the others join it.
+  void share_directory();
+  // On several nodes: tells the first one the checksum of this node's file; the first one lists
+  // those of the others.
+  void share_checksums(const std::string& own_file);
   // Blocks until finish() or stop(), so that a second INT is handled by a thread that removes what
   // was written.
   void wait_to_be_finished();
@@ -69,6 +78,8 @@ class StateSave::Impl {
   const std::vector<StateTensor> tensors_;
   const std::shared_ptr<StateSnapshot> snapshot_;
   std::optional<OutputDirectory> output_;
+  PendingMessages parts_of_others_;                   // on several nodes
+  std::vector<std::shared_ptr<PartMessage>> parts_;  // by node: at the first one, those of the others
 
   const std::int64_t begun_ns_ = now_ns();
   std::int64_t written_ns_ = 0;  // written before has_ended_

@@ -113,6 +113,10 @@ OutputDirectory OutputDirectory::create(const fs::path& target, ChecksumKind che
   }
 }
 
+OutputDirectory OutputDirectory::join(const fs::path& partial, ChecksumKind checksums) {
+  return OutputDirectory({}, partial, UnfinishedOutput(), UniqueFd(), checksums);
+}
+
 void OutputDirectory::make(const fs::path& target, ChecksumKind checksums,
                            const std::function<void(const OutputDirectory&)>& write) {
   try {

@@ -30,6 +30,10 @@ class OutputDirectory {
   // Creates the parent directories, too. Fails at once if the target exists.
   static OutputDirectory create(const std::filesystem::path& target, ChecksumKind checksums = ChecksumKind::kSha256);
 
+  // Fills a directory that another process, perhaps on another machine, has created and will commit:
+  // create_file() and the like may be called. The other process lists the files, from checksums().
+  static OutputDirectory join(const std::filesystem::path& partial, ChecksumKind checksums);
+
   // Calls create(), `write` and commit(). If `write` throws, the exception leaves this function
   // after the directory was removed. A caller's OutputDirectory would not be removed if no code
   // caught the exception, as in most programs' main(), because then no destructor runs.
@@ -58,8 +62,12 @@ class OutputDirectory {
   // Copies a file to `name` in this directory, with its permissions, and commits it.
   void copy_in(const InputFile& from, const std::string& name) const;
 
+  // Lists a file that a process that has joined has committed.
+  void list(const std::string& name, const std::string& checksum) const { checksums_->add(name, checksum); }
+  [[nodiscard]] const ChecksumList& checksums() const { return *checksums_; }
+
   // Writes the list of checksums, makes all names permanent and renames the directory. Fails if the
-  // target exists at that time. REQUIRES: every file was committed.
+  // target exists at that time. REQUIRES: every file was committed; this directory was not joined.
   void commit();
 
  private:
@@ -74,7 +82,7 @@ class OutputDirectory {
   std::filesystem::path target_;
   std::filesystem::path partial_;
   UnfinishedOutput unfinished_;
-  UniqueFd lock_;                            // open on partial_, locked by flock(); closed once committed or moved from
+  UniqueFd lock_;  // open on partial_, locked by flock(); closed once committed or moved from, or if it was joined
   std::shared_ptr<ChecksumList> checksums_;  // shared with the files that are being written
 };
 

@@ -469,6 +469,7 @@ void Updates::update_one_group(Version version, PendingStep& step) {
 
 // A send reads the working copy, like a task.
 void Updates::send_weights(GroupId group, Version version) {
+  if (store_.catalogue().owned(group).is_empty()) return;
   ++num_sends_of_weights_;
   step_at(version + store_.catalogue().weight_groups()[group].num_copies).hold(group);
   exchange_->send_weights(group, version);

@@ -152,6 +152,7 @@ struct ParameterState {
   std::string name;       // "<layer index>.<name in the layer>" of its first use
   int layer = 0;          // of its first use
   std::string parameter;  // its name in that layer
+  bool is_trained = true;  // false if it is frozen
   // Has the dtype PipelineOptions::optimizer_dtype. If that is the model's dtype, it is the same
   // memory as `working`. Undefined if the parameter is frozen.
   at::Tensor master;

@@ -41,7 +41,11 @@ void write_parameter(const TensorRecord& record, const NamedParameter& parameter
   } else {
     master.copy_(parameter.value);
   }
-  if (!in_store.defined()) write_owned_master(store, record, master);
+  if (!in_store.defined()) {
+    const OwnedPart owned = owned_master(store, record, Version(0));
+    at::Tensor(owned.value)
+        .copy_(master.view({-1}).narrow(0, static_cast<std::int64_t>(owned.begin), owned.value.numel()));
+  }
   if (master.data_ptr() != working.data_ptr()) working.copy_(master);
 }
 

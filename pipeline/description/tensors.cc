@@ -51,15 +51,44 @@ at::Tensor moment_view(Store& store, const TensorRecord& parameter, std::uint64_
   return tensor_over({desc, reinterpret_cast<const std::byte*>(store.state(offset) + parameter.element_offset)});
 }
 
-void write_owned_master(Store& store, const TensorRecord& parameter, const at::Tensor& value) {
-  const GroupId index = store.catalogue().uses()[parameter.use].group;
-  const ElementRange owned = store.catalogue().owned(index);
+namespace {
+
+GroupId group_of(const Store& store, const TensorRecord& parameter) {
+  return store.catalogue().uses()[parameter.use].group;
+}
+
+// `data`: of the element `first` of the parameter's weight group.
+OwnedPart owned_part(const Store& store, const TensorRecord& parameter, const std::byte* data, std::uint64_t first,
+                     DType dtype) {
+  const ElementRange owned = store.catalogue().owned(group_of(store, parameter));
+  const std::uint64_t length = parameter.desc.bytes() / dtype_bytes(parameter.desc.dtype);
   const std::uint64_t begin = std::clamp(parameter.element_offset, owned.begin, owned.end);
-  const std::uint64_t end =
-      std::clamp(parameter.element_offset + static_cast<std::uint64_t>(value.numel()), owned.begin, owned.end);
-  if (begin == end) return;
-  std::copy_n(value.const_data_ptr<float>() + (begin - parameter.element_offset), end - begin,
-              store.state(store.catalogue().weight_groups()[index].master_offset) + (begin - owned.begin));
+  const std::uint64_t end = std::clamp(parameter.element_offset + length, owned.begin, owned.end);
+  return {.value = tensor_over(data + (begin - first) * dtype_bytes(dtype), {static_cast<std::int64_t>(end - begin)},
+                               scalar_type_of(dtype)),
+          .begin = begin == end ? 0 : begin - parameter.element_offset};
+}
+
+}  // namespace
+
+OwnedPart owned_working(Store& store, const TensorRecord& parameter, Version version) {
+  const GroupId group = group_of(store, parameter);
+  return owned_part(store, parameter, store.working_copy(group, version).data(), 0,
+                    store.catalogue().weight_groups()[group].dtype);
+}
+
+OwnedPart owned_master(Store& store, const TensorRecord& parameter, Version version) {
+  const GroupId index = group_of(store, parameter);
+  const WeightGroupRecord& group = store.catalogue().weight_groups()[index];
+  if (group.working_is_master()) return owned_working(store, parameter, version);
+  return owned_part(store, parameter, reinterpret_cast<const std::byte*>(store.state(group.master_offset)),
+                    store.catalogue().owned(index).begin, group.master_dtype);
+}
+
+OwnedPart owned_moment(Store& store, const TensorRecord& parameter, std::uint64_t offset) {
+  if (offset == kNoOffset) return {};
+  return owned_part(store, parameter, reinterpret_cast<const std::byte*>(store.state(offset)),
+                    store.catalogue().owned(group_of(store, parameter)).begin, DType::kFloat32);
 }
 
 bool is_first_use(const Catalogue& catalogue, const TensorRecord& parameter) {

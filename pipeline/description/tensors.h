@@ -30,9 +30,15 @@ namespace rp {
 [[nodiscard]] at::Tensor master_view(Store& store, const TensorRecord& parameter, Version version);
 [[nodiscard]] at::Tensor moment_view(Store& store, const TensorRecord& parameter, std::uint64_t offset);
 
-// Writes what this node owns of a parameter's master. `value`: fp32, contiguous, with the shape of
-// the parameter.
-void write_owned_master(Store& store, const TensorRecord& parameter, const at::Tensor& value);
+// The part of a parameter's weights or optimizer state that this node owns; on one node all of it.
+struct OwnedPart {
+  at::Tensor value;         // a view of the store, with one dimension; perhaps without elements
+  std::uint64_t begin = 0;  // counted from the first element of the parameter
+};
+// These return the parts of what master_view(), moment_view() and parameter_view() return.
+[[nodiscard]] OwnedPart owned_master(Store& store, const TensorRecord& parameter, Version version);
+[[nodiscard]] OwnedPart owned_moment(Store& store, const TensorRecord& parameter, std::uint64_t offset);
+[[nodiscard]] OwnedPart owned_working(Store& store, const TensorRecord& parameter, Version version);
 
 // Returns false for a tied parameter that a lower layer has, too: the lowest layer determines name
 // and initial value.
