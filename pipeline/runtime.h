@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -30,6 +31,10 @@ class Runtime {
   Runtime(const RuntimeSettings& settings, std::unique_ptr<Backend> backend, int num_workers, NodeNetwork* network)
       : settings_(settings), backend_(std::move(backend)), num_workers_(num_workers), network_(network) {}
 
+  // REQUIRES: create_store().
+  [[nodiscard]] int num_workers_of_all_nodes() const {
+    return network_ == nullptr ? num_workers_ : std::accumulate(workers_of_nodes_.begin(), workers_of_nodes_.end(), 0);
+  }
   // Returns nullptr if there is one node.
   [[nodiscard]] NodeNetwork* network() { return network_; }
   [[nodiscard]] NodePlace place() const { return network_ != nullptr ? network_->place() : NodePlace{}; }

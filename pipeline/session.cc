@@ -306,6 +306,7 @@ bool Session::is_emulated() const { return !impl_->runtime()->backend().has_weig
 std::string Session::gpu_profile() const { return impl_->settings().gpu_profile.value_or(""); }
 bool Session::fp16_accumulation() const { return *impl_->settings().fp16_accumulation; }
 std::string Session::from_first_node(const std::string& own) { return impl_->from_first_node(own); }
+int Session::num_workers_of_all_nodes() const { return impl_->runtime()->num_workers_of_all_nodes(); }
 int Session::node() const { return impl_->place().node; }
 int Session::num_nodes() const { return impl_->place().num_nodes; }
 int Session::num_workers() const { return impl_->num_workers(); }

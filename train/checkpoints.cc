@@ -35,7 +35,9 @@ void Checkpoints::start() {
                                                                  : present.back());
 }
 
-bool Checkpoints::is_due(std::int64_t step) const {
+bool Checkpoints::is_due(std::int64_t step) const { return decided(is_due_here(step)); }
+
+bool Checkpoints::is_due_here(std::int64_t step) const {
   if (step == inputs_.steps_done) return !inputs_.finished.empty() && was_cut_off(step);
   const SaveInterval& interval = settings_.save_every;
   if (interval.steps > 0) return step % interval.steps == 0;
@@ -50,11 +52,12 @@ bool Checkpoints::was_cut_off(std::int64_t step) const {
 }
 
 void Checkpoints::begin(std::int64_t step) {
-  if (unfinished_ && unfinished_->step == step) return;
+  if (last_begun_ == step) return;
+  last_begun_ = step;
   finish();
   const std::filesystem::path path = directory_.checkpoint(step);
   std::error_code ignored;
-  if (std::filesystem::exists(path, ignored)) return;
+  if (decided(std::filesystem::exists(path, ignored))) return;
   begun_ns_ = now_ns();
   const bool lacks_room = std::filesystem::space(directory_.path(), ignored).available < inputs_.checkpoint_bytes;
   std::string deleted = settings_.num_kept_checkpoints() > 1 && lacks_room ? delete_old(step, 1, -1) : "";
@@ -107,6 +110,7 @@ void Checkpoints::set_crash_notice(std::int64_t saved) const {
 
 std::string Checkpoints::delete_old(std::int64_t step, std::int64_t num_kept, std::int64_t kept) const {
   std::string text;
+  if (session_.node() > 0) return text;  // the first node does it
   for (const std::int64_t each :
        directory_.delete_old_checkpoints(kept_until_, step, num_kept, {inputs_.evaluations.best_step, kept})) {
     text += cat("; that of step ", each, " is deleted");

@@ -25,7 +25,8 @@ class Checkpoints {
 
   // Begins the interval until the first checkpoint by time. Called when the run begins.
   void start();
-  // Returns true if a checkpoint of `step` is due. REQUIRES: `step` is the last accepted step.
+  // Returns true if a checkpoint of `step` is due. On several nodes, the first one decides. REQUIRES:
+  // `step` is the last accepted step.
   [[nodiscard]] bool is_due(std::int64_t step) const;
 
   // Begins to write the checkpoint of `step`, unless it exists. If another one is still being
@@ -51,6 +52,9 @@ class Checkpoints {
     std::string deleted;  // the note about checkpoints that were deleted to free space; "" if none were
   };
 
+  [[nodiscard]] bool is_due_here(std::int64_t step) const;
+  // On several nodes, returns the first one's answer.
+  [[nodiscard]] bool decided(bool own) const { return !session_.from_first_node(own ? "yes" : "").empty(); }
   // Returns true if the process before this one died before it had written the checkpoint that was
   // due at `step` or last before it. The weights of that step are gone, so the checkpoint is written
   // of `step`. Intervals in seconds begin again with the process.
@@ -73,6 +77,7 @@ class Checkpoints {
   std::int64_t kept_until_ = -1;  // checkpoints up to this step are never deleted
   std::int64_t begun_ns_ = 0;     // when the last checkpoint was begun, or the run
   std::int64_t approved_ = 0;
+  std::int64_t last_begun_ = -1;
   std::optional<Unfinished> unfinished_;
 };
 

@@ -10,6 +10,7 @@
 #include "common/text.h"
 #include "hoststore/memory/memory_limit.h"
 #include "models/layers/scalar_type.h"
+#include "roundpipe/error.h"
 #include "roundpipe/models.h"
 #include "roundpipe/pipeline.h"
 #include "roundpipe/session.h"
@@ -19,6 +20,7 @@
 #include "train/resume_point.h"
 #include "train/run/memory_check.h"
 #include "train/run/run_directory.h"
+#include "train/run/run_state.h"
 #include "train/run_header.h"
 #include "train/run_inputs.h"
 #include "train/settings/defaults.h"
@@ -54,6 +56,45 @@ rp::CallContents example_of(const rp::TrainSettings& settings, const rp::models:
   return example;
 }
 
+void check_nodes(const rp::Session& session, const rp::TrainSettings& settings) {
+  const int num_nodes = session.num_nodes();
+  if (num_nodes == 1) return;
+  if (settings.exported) throw rp::Error(rp::ExitCode::kUsage, "--export needs one node: start it without mpirun");
+  if (settings.rounds_per_step >= num_nodes) return;
+  throw rp::Error(rp::ExitCode::kUsage,
+                  rp::cat("--rounds-per-step is ", settings.rounds_per_step, ", but there are ", num_nodes,
+                          " nodes, which share the rounds of a step: give --rounds-per-step ", num_nodes,
+                          " or a multiple of it (the results are those of this number of rounds on one node)"));
+}
+
+// On several nodes, the first one finds the checkpoint, and all make sure that their settings, data
+// and models are its own.
+rp::RunInputs inputs_of_node(rp::Session& session, rp::TrainSettings& settings) {
+  constexpr const char* kBegins = "begin";
+  constexpr const char* kHasEnded = "end";
+  rp::RunInputs inputs;
+  std::string decision;
+  if (session.node() == 0) {
+    inputs = rp::find_run_inputs(settings, session.threads_per_worker(), session.restarted());
+    decision = inputs.has_ended             ? kHasEnded
+               : inputs.resume.checkpoint ? std::filesystem::absolute(*inputs.resume.checkpoint).string()
+                                          : kBegins;
+  }
+  decision = session.from_first_node(decision);
+  if (session.num_nodes() == 1) return inputs;
+  inputs.has_ended = decision == kHasEnded;
+  if (inputs.has_ended) return inputs;
+  if (session.node() > 0) {
+    inputs = rp::find_run_inputs_of_node(
+        settings, session.threads_per_worker(),
+        decision == kBegins ? std::nullopt : std::optional<std::filesystem::path>(decision));
+  }
+  const std::string own =
+      rp::shared_run_text(inputs.state(settings, 0, 0), inputs.eval_data ? inputs.eval_data->checksum() : 0);
+  rp::check_same_run(own, session.from_first_node(own), session.node());
+  return inputs;
+}
+
 std::map<std::string, std::string> saved_settings(const std::filesystem::path& checkpoint) {
   return rp::read_checkpoint(rp::checkpoint_to_resume(checkpoint)).settings;
 }
@@ -80,6 +121,8 @@ int main(int argc, char** argv) {
     return 0;
   }
   rp::TrainSettings settings = command.settings;
+  if (session.node() > 0) rp::set_quiet();
+  check_nodes(session, settings);
   if (!settings.parts.adapter.empty()) {
     const double dropout = settings.parts.lora.dropout;
     settings.parts = rp::models::read_adapter(settings.parts.adapter);
@@ -96,7 +139,7 @@ int main(int argc, char** argv) {
   if (session.is_coordinator() && settings.exported) {
     exported = rp::find_exported_checkpoint(settings);
   } else if (session.is_coordinator()) {
-    inputs = rp::find_run_inputs(settings, session.threads_per_worker(), session.restarted());
+    inputs = inputs_of_node(session, settings);
     if (inputs->has_ended) {
       rp::print(rp::ended_text(settings));
       rp::check_printed();

@@ -132,15 +132,8 @@ void inspect_model(const TrainSettings& settings, RunInputs& inputs, Problems& p
   });
 }
 
-// Finds the checkpoint to resume from, and checks that its run can continue with the current
-// settings.
-void find_checkpoint(const TrainSettings& settings, RunInputs& inputs, Problems& problems) {
-  inputs.resume = find_resume_point(settings, problems);
-  if (!inputs.resume.checkpoint) {
-    inputs.notes.push_back(
-        cat("there is no checkpoint in ", settings.output.string(), " to resume from: the run begins"));
-    return;
-  }
+// Checks that the run of the checkpoint can continue with the current settings.
+void take_checkpoint(const TrainSettings& settings, RunInputs& inputs, Problems& problems) {
   if (inputs.batches == nullptr || inputs.identity == ModelIdentity{})
     return;  // find_run_inputs() reports what is wrong with the data or the model
   const fs::path& checkpoint = *inputs.resume.checkpoint;
@@ -150,6 +143,14 @@ void find_checkpoint(const TrainSettings& settings, RunInputs& inputs, Problems&
   inputs.steps_done = inputs.resume.saved.step;
   inputs.batches->seek(inputs.resume.saved.data_cursor);
   inputs.evaluations = inputs.resume.saved.evaluations;
+}
+
+// Finds the checkpoint to resume from, and checks it.
+void find_checkpoint(const TrainSettings& settings, RunInputs& inputs, Problems& problems) {
+  inputs.resume = find_resume_point(settings, problems);
+  if (inputs.resume.checkpoint) return take_checkpoint(settings, inputs, problems);
+  inputs.notes.push_back(
+      cat("there is no checkpoint in ", settings.output.string(), " to resume from: the run begins"));
 }
 
 // The process before this one may have died while it wrote the checkpoint of the best step.
@@ -187,6 +188,28 @@ bool has_ended(const TrainSettings& settings) {
   return read_checkpoint(output.checkpoint(steps.back())).evaluations.num_since_best >= settings.early_stop;
 }
 
+// Opens the model and the data, and fills in the settings that depend on them. Returns true if the
+// model can be used.
+bool find_model_and_data(TrainSettings& settings, RunInputs& inputs, Problems& problems) {
+  inspect_model(settings, inputs, problems);
+  const bool has_model = problems.empty();
+  fill_in_by_model(settings, inputs.model.num_parameters, inputs.model.max_sequence_length);
+  if (has_model) {
+    check_length(settings, inputs.model, problems);
+    check_experts(settings, inputs.model, problems);
+  }
+  problems.collect([&] { open_data(settings, inputs, has_model ? inputs.model.vocabulary : kAnyVocabulary); });
+  if (inputs.sequences) fill_in_by_data(settings, inputs.sequences->size());
+  check_steps(settings, problems);
+  if (has_model) inputs.checkpoint_bytes = checkpoint_bytes(settings, inputs.model.num_trained);
+  return has_model;
+}
+
+// Reads every byte of the model. Only models that `train` has written have such a list.
+void verify_model(const TrainSettings& settings) {
+  ChecksumList::verify_if_listed(settings.model, ChecksumKind::kSha256, {kConfigFile});
+}
+
 }  // namespace
 
 RunInputs find_run_inputs(TrainSettings& settings, int threads_per_worker, std::vector<FinishedStep> finished) {
@@ -199,17 +222,7 @@ RunInputs find_run_inputs(TrainSettings& settings, int threads_per_worker, std::
   inputs.has_ended = !is_restarted && has_ended(settings);
   if (inputs.has_ended) return inputs;
   Problems problems;
-  inspect_model(settings, inputs, problems);
-  const bool has_model = problems.empty();
-  fill_in_by_model(settings, inputs.model.num_parameters, inputs.model.max_sequence_length);
-  if (has_model) {
-    check_length(settings, inputs.model, problems);
-    check_experts(settings, inputs.model, problems);
-  }
-  problems.collect([&] { open_data(settings, inputs, has_model ? inputs.model.vocabulary : kAnyVocabulary); });
-  if (inputs.sequences) fill_in_by_data(settings, inputs.sequences->size());
-  check_steps(settings, problems);
-  if (has_model) inputs.checkpoint_bytes = checkpoint_bytes(settings, inputs.model.num_trained);
+  const bool has_model = find_model_and_data(settings, inputs, problems);
   if (is_restarted) {
     problems.throw_if_any();
     continue_after_finished(settings, inputs);
@@ -222,9 +235,26 @@ RunInputs find_run_inputs(TrainSettings& settings, int threads_per_worker, std::
                problems);
   }
   problems.throw_if_any();
-  // This check comes last because it reads every byte of the model. Only models that `train` has
-  // written have such a list.
-  ChecksumList::verify_if_listed(settings.model, ChecksumKind::kSha256, {kConfigFile});
+  verify_model(settings);  // last, because it takes long
+  return inputs;
+}
+
+RunInputs find_run_inputs_of_node(TrainSettings& settings, int threads_per_worker,
+                                  const std::optional<fs::path>& checkpoint) {
+  RunInputs inputs;
+  inputs.threads_per_worker = threads_per_worker;
+  settings.resume = checkpoint;
+  settings.resumes_newest_whole = false;
+  Problems problems;
+  (void)find_model_and_data(settings, inputs, problems);
+  if (checkpoint) {
+    problems.collect([&] {
+      inputs.resume = {.checkpoint = checkpoint, .saved = read_checkpoint(*checkpoint), .damaged = {}};
+      take_checkpoint(settings, inputs, problems);
+    });
+  }
+  problems.throw_if_any();
+  verify_model(settings);
   return inputs;
 }
 

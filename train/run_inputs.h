@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -53,6 +54,11 @@ struct RunInputs {
 // `finished`: from Session::restarted(): if there are any, the run continues after them, and its output is there.
 [[nodiscard]] RunInputs find_run_inputs(TrainSettings& settings, int threads_per_worker,
                                         std::vector<FinishedStep> finished);
+
+// The same on a node that is not the first one. `checkpoint`: the one to resume from, as the first
+// node has found it; nothing if the run begins. Output directory and disk are the first node's.
+[[nodiscard]] RunInputs find_run_inputs_of_node(TrainSettings& settings, int threads_per_worker,
+                                                const std::optional<std::filesystem::path>& checkpoint);
 
 // Makes the same checks for --export. Returns the checkpoint whose model is to be written.
 // REQUIRES: settings.exported.

@@ -68,6 +68,7 @@ Training::Training(Session& session, Pipeline& pipeline, const TrainSettings& se
       loss_settings_(loss),
       inputs_(inputs),
       directory_(settings.output),
+      logs_(session.node() == 0 ? directory_.path() : directory_.path() / "nodes" / std::to_string(session.node())),
       done_(inputs.steps_done),
       reported_(inputs.steps_done),
       progress_(settings.max_steps, ProgressStyle::observe(settings.log_every)),
@@ -88,15 +89,15 @@ Training::Training(Session& session, Pipeline& pipeline, const TrainSettings& se
 Training::~Training() { set_failure_log({}); }
 
 void Training::take_over_directory() {
-  directory_.create();
-  metrics_ = StepFile::open_json(directory_.metrics(),
+  logs_.create();
+  metrics_ = StepFile::open_json(logs_.metrics(),
                                  done_);  // before anything is renamed: its lock keeps other runs out of this directory
   if (!inputs_.finished.empty()) reported_ = metrics_->last_step();
-  metrics_csv_ = StepFile::open_csv(directory_.path() / "metrics.csv", done_, metrics_csv_header());
+  metrics_csv_ = StepFile::open_csv(logs_.path() / "metrics.csv", done_, metrics_csv_header());
   if (inputs_.eval_sequences)
-    evaluations_ = StepFile::open_json(directory_.evaluations(), inputs_.evaluations.last_step);
-  events_ = EventFile::create(directory_.path(), done_);
-  log_ = KeptFile::open(directory_.log());
+    evaluations_ = StepFile::open_json(logs_.evaluations(), inputs_.evaluations.last_step);
+  events_ = EventFile::create(logs_.path(), done_);
+  log_ = KeptFile::open(logs_.log());
   const ResumePoint& resume = inputs_.resume;
   for (const DamagedCheckpoint& each : resume.damaged) {
     inputs_.notes.push_back(cat(each.path.filename().string(), " is damaged and now called ",
@@ -104,8 +105,8 @@ void Training::take_over_directory() {
   }
   // A merged model without final/ next to it comes from an interrupted end of a run, or from an end
   // after fewer steps.
-  if (std::error_code ignored;
-      std::filesystem::exists(directory_.merged_model(), ignored) && !directory_.has_final_model()) {
+  if (std::error_code ignored; session_.node() == 0 &&
+                               std::filesystem::exists(directory_.merged_model(), ignored) && !directory_.has_final_model()) {
     inputs_.notes.push_back(cat("merged/ was there already and is now called ",
                                 directory_.set_aside(directory_.merged_model(), "earlier-")));
   }
@@ -259,7 +260,7 @@ void Training::report(const AcceptedStep& step, const FinishedStep& finished) {
   report.epoch = step.epoch;
   report.seconds = clock_.on_step(now_ns());
   report.tokens_per_second = static_cast<double>(report.tokens) / report.seconds;
-  report.busy = layer_seconds_of_step() / (clock_.seconds_for(1) * session_.num_workers());
+  report.busy = layer_seconds_of_step() / (clock_.seconds_for(1) * session_.num_workers_of_all_nodes());
   report.host_bytes = resident_bytes();
   report.staged_bytes = staged_bytes_since_report();
   report.eta_seconds = clock_.seconds_for(settings_.max_steps - step.step);
@@ -341,6 +342,7 @@ std::string Training::write_model() {
   const bool is_other = settings_.final_model == FinalModel::kBest && best >= 0 && best != done_;
   try {
     if (is_other) (void)pipeline_.load_state(directory_.checkpoint(best));
+    if (session_.node() > 0) return "the first node writes the model";
     return write_trained_model(pipeline_, settings_) + (is_other ? cat(", that of step ", best) : "");
   } catch (const Error&) {
     if (!saves_first && done_ > 0) save_checkpoint();
@@ -376,6 +378,7 @@ void Training::save_interrupted(const Interrupted& interrupted) {
   report_accepted();
   progress_.remove_bar();
   save_checkpoint();
+  (void)session_.from_first_node("");  // no node ends before the checkpoint has its name, because that ends the others
   session_.preempted();
   note(cat("stopped by SIG", sigabbrev_np(interrupted.signal_number()), " after step ", done_, "; go on with --resume ",
            directory_.path().string()));

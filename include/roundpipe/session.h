@@ -157,6 +157,9 @@ class Session {
   // Returns the number of workers of this run on this node; 1 without rp-launch.
   [[nodiscard]] int num_workers() const;
 
+  // Returns the number of workers of all nodes. REQUIRES: start() was called.
+  [[nodiscard]] int num_workers_of_all_nodes() const;
+
   // Return the number of this node and the number of nodes. In a worker, 0 and 1.
   [[nodiscard]] int node() const;
   [[nodiscard]] int num_nodes() const;

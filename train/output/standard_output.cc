@@ -39,6 +39,7 @@ Stream& err() {
   static Stream stream(STDERR_FILENO);
   return stream;
 }
+bool g_is_quiet = false;
 std::function<bool()> g_stop_requested;
 std::function<void(const std::string&)> g_failure_log;
 std::string g_failure;       // print()'s report of a failure; empty: none
@@ -57,6 +58,7 @@ bool wait_for_room(int fd) {
 
 // Returns false at the first failure of the stream.
 bool write_text(Stream& stream, std::string_view text) {
+  if (g_is_quiet) return true;
   if (stream.error == EPIPE) return true;
   while (!text.empty()) {
     if (!wait_for_room(stream.writable())) {
@@ -83,6 +85,8 @@ void print(const std::string& text) {
 }
 
 void print_error(const std::string& text) { (void)write_text(err(), text); }
+
+void set_quiet() { g_is_quiet = true; }
 
 void set_print_limit(std::function<bool()> stop_requested) { g_stop_requested = std::move(stop_requested); }
 

@@ -14,6 +14,9 @@ void print(const std::string& text);
 // Prints on stderr in the same way, but does not report a failure.
 void print_error(const std::string& text);
 
+// Makes both print nothing from now on: of several nodes, only the first one prints.
+void set_quiet();
+
 // Limits the wait for slow readers. Once `stop_requested` returns true, printing waits at most 2 s
 // longer; after that, text that cannot be printed is dropped and counted. The function is kept
 // until the process ends. Not to be called while another thread prints.

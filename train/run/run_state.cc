@@ -66,6 +66,31 @@ std::string run_state_text(const RunState& state) {
   return text.dump();
 }
 
+std::string shared_run_text(const RunState& state, std::uint32_t eval_checksum) {
+  nlohmann::json text = nlohmann::json::parse(run_state_text(state));
+  for (const SettingRow& row : setting_rows(state.settings)) {
+    for (const char* name : {"save-every", "final-model"}) {
+      if (row.name == name) text["settings"][row.name] = row.value;
+    }
+  }
+  text["eval_data_checksum"] = eval_checksum;
+  return text.dump();
+}
+
+void check_same_run(const std::string& own, const std::string& first, int node) {
+  if (own == first) return;
+  const auto flat = nlohmann::json::parse(own).flatten();
+  const auto flat_first = nlohmann::json::parse(first).flatten();
+  for (const auto& [path, value] : flat.items()) {
+    const std::string first_value = flat_first.value(path, nlohmann::json()).dump();
+    if (value.dump() == first_value) continue;
+    throw Error(ExitCode::kUserError,
+                cat("the nodes differ: ", path.substr(1), " is ", value.dump(), " on node ", node, ", and ", first_value,
+                    " on node 0; give all nodes the same options, data and model"));
+  }
+  throw Error(ExitCode::kUserError, cat("the nodes differ: node ", node, " lacks a setting of node 0"));
+}
+
 SavedRun parse_run_state(const std::filesystem::path& checkpoint, const std::string& text) {
   SavedRun saved;
   try {

@@ -46,6 +46,13 @@ struct SavedRun {
 // Returns the state as JSON, for Pipeline::save_state().
 [[nodiscard]] std::string run_state_text(const RunState& state);
 
+// Returns a text of what must be the same on all nodes of a run: its state, and how it saves and
+// evaluates. `eval_checksum`: of the file of --eval-data.
+[[nodiscard]] std::string shared_run_text(const RunState& state, std::uint32_t eval_checksum);
+// Throws rp::Error (kUserError) that names the first difference between the shared_run_text() of a
+// node and that of the first node.
+void check_same_run(const std::string& own, const std::string& first, int node);
+
 // Parses the result of run_state_text(). Throws rp::Error (kBadInput) naming `checkpoint` if it is
 // malformed or was written by another version.
 [[nodiscard]] SavedRun parse_run_state(const std::filesystem::path& checkpoint, const std::string& text);
