@@ -10,6 +10,7 @@ const char* node_message_name(NodeMessageKind kind) {
     case NodeMessageKind::kWeights: return "weights";
     case NodeMessageKind::kSquares: return "sums of squares";
     case NodeMessageKind::kSaved: return "checksum of a saved state";
+    case NodeMessageKind::kMasters: return "masters";
     case NodeMessageKind::kLosses: return "losses";
   }
   return "";

@@ -25,6 +25,7 @@ enum class NodeMessageKind : std::uint8_t {
   kWeights,     // a piece of the new weights of a group; its number is the group
   kSquares,     // the sums of squares of a step; its number is the pipeline
   kSaved,       // the checksum of a part of a saved state; its number is the pipeline
+  kMasters,     // a piece of the masters of a parameter; its number is the pipeline
   kLosses,      // the losses of a round; its number is the pipeline
 };
 [[nodiscard]] const char* node_message_name(NodeMessageKind kind);

@@ -179,6 +179,12 @@ ParameterState Pipeline::parameter(const std::string& name) {
                                     "; a tied one has the name of its first use"));
 }
 
+std::map<std::string, at::Tensor> Pipeline::masters(const std::function<bool(const ParameterState&)>& wants) {
+  synchronize();
+  impl_->wait_for_save();
+  return impl_->masters(wants);
+}
+
 std::vector<NamedParameter> Pipeline::named_optimizer_parameters() { return impl_->optimizer_parameters(); }
 
 std::vector<at::Tensor> Pipeline::optimizer_parameters() {

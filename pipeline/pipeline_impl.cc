@@ -9,6 +9,7 @@
 #include "pipeline/batch_split.h"
 #include "pipeline/description/description.h"
 #include "pipeline/description/tensors.h"
+#include "pipeline/master_gathering.h"
 #include "pipeline/memory_plan.h"
 #include "pipeline/process/process_end.h"
 #include "pipeline/state_save.h"
@@ -183,6 +184,26 @@ std::vector<const TensorRecord*> Pipeline::Impl::parameter_records() const {
     }
   }
   return records;
+}
+
+std::map<std::string, at::Tensor> Pipeline::Impl::masters(const std::function<bool(const ParameterState&)>& wants) {
+  std::map<std::string, at::Tensor> result;
+  std::optional<MasterGathering> gathering;
+  if (runtime_->network() != nullptr) gathering.emplace(*runtime_->network(), number_);
+  const Version version = coordinator().pipeline_state(number_).version();
+  const std::vector<const TensorRecord*> records = parameter_records();
+  const std::vector<ParameterState> all = parameters();
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (!all[i].is_trained || !wants(all[i])) continue;
+    if (all[i].master.defined()) {
+      result[all[i].name] = all[i].master;
+    } else {
+      result[all[i].name] = gathering->add(runtime_->store(), *records[i], version);
+    }
+  }
+  if (gathering) gathering->wait();
+  if (runtime_->place().node > 0) result.clear();
+  return result;
 }
 
 // Reading saved states

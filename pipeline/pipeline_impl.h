@@ -3,6 +3,8 @@
 // rounds and steps.
 #pragma once
 
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -57,6 +59,7 @@ class Pipeline::Impl {
   // Returns the parameters with the working weights of `steps_ago` steps ago. REQUIRES: the store
   // still has these: `steps_ago` is 0, or 1 if steps are asynchronous.
   [[nodiscard]] std::vector<ParameterState> parameters(std::uint64_t steps_ago = 0);
+  [[nodiscard]] std::map<std::string, at::Tensor> masters(const std::function<bool(const ParameterState&)>& wants);
   // Returns copies. REQUIRES: nothing in flight.
   [[nodiscard]] std::vector<BufferState> buffers(Coordinator::BuffersOf which);
   // Makes the next round begin with these buffers. REQUIRES: they are all that buffers() returns,

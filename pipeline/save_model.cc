@@ -1,5 +1,8 @@
+#include <map>
+
 #include "common/text.h"
 #include "models/checkpoint.h"
+#include "pipeline/pipeline_impl.h"
 #include "roundpipe/error.h"
 #include "roundpipe/models.h"
 #include "roundpipe/pipeline.h"
@@ -16,16 +19,21 @@ ParameterState find(const std::vector<ParameterState>& parameters, std::int64_t 
                                     ": it was not made from the model that is to be saved"));
 }
 
+bool is_first_node(Pipeline& pipeline) { return pipeline.impl().runtime()->place().node == 0; }
+
 }  // namespace
 
 void save(Pipeline& pipeline, const std::filesystem::path& source, const std::filesystem::path& output,
           const TrainedParts& parts) {
-  pipeline.synchronize();
+  // A merged pair is rounded only once, so its masters are used.
+  const std::map<std::string, at::Tensor> masters = pipeline.masters(
+      [](const ParameterState& parameter) { return parameter.parameter.find(".lora_") != std::string::npos; });
+  if (!is_first_node(pipeline)) return;
   const std::vector<ParameterState> parameters = pipeline.parameters();
   const auto weight = [&](std::int64_t layer, const std::string& name) {
     const ParameterState parameter = find(parameters, layer, name);
-    return name.find(".lora_") == std::string::npos ? parameter.working
-                                                    : parameter.master;  // a merged pair is rounded only once
+    const auto master = masters.find(parameter.name);
+    return master == masters.end() ? parameter.working : master->second;
   };
   export_checkpoint(source, output, weight, parts);
 }
@@ -33,11 +41,13 @@ void save(Pipeline& pipeline, const std::filesystem::path& source, const std::fi
 void save_adapter(Pipeline& pipeline, const std::filesystem::path& source, const std::filesystem::path& output,
                   const TrainedParts& parts) {
   if (parts.lora.rank == 0) throw Error(ExitCode::kUsage, "save_adapter(): the model has no pairs; use save()");
-  pipeline.synchronize();
+  const std::map<std::string, at::Tensor> masters = pipeline.masters([](const ParameterState&) { return true; });
+  if (!is_first_node(pipeline)) return;
   const std::vector<ParameterState> parameters = pipeline.parameters();
   export_adapter(source, output, parts, [&](std::int64_t layer, const std::string& name) {
     const ParameterState parameter = find(parameters, layer, name);
-    return parameter.master.defined() ? parameter.master : parameter.working;
+    const auto master = masters.find(parameter.name);
+    return master == masters.end() ? parameter.working : master->second;
   });
 }
 

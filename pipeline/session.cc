@@ -189,6 +189,7 @@ void Session::Impl::end() {
   if (finishes && !error) runtime_->report_run();
   if (error) end_process(error);  // not reported yet, and a destructor cannot throw it
   if (finishes && network_) {
+    (void)agreement_->from_first("");  // the others wait here while the first one writes, and not in MPI, which spins
     agreement_->finish();
     network_->finish();
   }

@@ -342,7 +342,6 @@ std::string Training::write_model() {
   const bool is_other = settings_.final_model == FinalModel::kBest && best >= 0 && best != done_;
   try {
     if (is_other) (void)pipeline_.load_state(directory_.checkpoint(best));
-    if (session_.node() > 0) return "the first node writes the model";
     return write_trained_model(pipeline_, settings_) + (is_other ? cat(", that of step ", best) : "");
   } catch (const Error&) {
     if (!saves_first && done_ > 0) save_checkpoint();

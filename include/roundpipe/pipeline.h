@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -274,6 +276,11 @@ class Pipeline {
   [[nodiscard]] std::vector<ParameterState> parameters();
   // Returns a parameter by its name. Throws rp::Error (kUsage) if there is no such parameter.
   [[nodiscard]] ParameterState parameter(const std::string& name);
+
+  // Returns the masters of the trained parameters that `wants` chooses, by name, fp32 or whatever
+  // dtype they have. On several nodes, collects their parts on the first node; the others return
+  // nothing. All nodes must call it. Waits as synchronize() does.
+  [[nodiscard]] std::map<std::string, at::Tensor> masters(const std::function<bool(const ParameterState&)>& wants);
 
   // Returns the trained parameters as leaves over the master weights, for a step() with a function.
   // Every call returns the same tensors. The function may read and write them; the program may do

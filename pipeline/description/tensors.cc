@@ -60,16 +60,24 @@ GroupId group_of(const Store& store, const TensorRecord& parameter) {
 // `data`: of the element `first` of the parameter's weight group.
 OwnedPart owned_part(const Store& store, const TensorRecord& parameter, const std::byte* data, std::uint64_t first,
                      DType dtype) {
-  const ElementRange owned = store.catalogue().owned(group_of(store, parameter));
-  const std::uint64_t length = parameter.desc.bytes() / dtype_bytes(parameter.desc.dtype);
-  const std::uint64_t begin = std::clamp(parameter.element_offset, owned.begin, owned.end);
-  const std::uint64_t end = std::clamp(parameter.element_offset + length, owned.begin, owned.end);
-  return {.value = tensor_over(data + (begin - first) * dtype_bytes(dtype), {static_cast<std::int64_t>(end - begin)},
-                               scalar_type_of(dtype)),
-          .begin = begin == end ? 0 : begin - parameter.element_offset};
+  const ElementRange owned = owned_elements_of(store, parameter, store.catalogue().place().node);
+  const std::uint64_t element = parameter.element_offset + owned.begin;
+  return {.value = tensor_over(data + (owned.is_empty() ? 0 : element - first) * dtype_bytes(dtype),
+                               {static_cast<std::int64_t>(owned.size())}, scalar_type_of(dtype)),
+          .begin = owned.begin};
 }
 
 }  // namespace
+
+ElementRange owned_elements_of(const Store& store, const TensorRecord& parameter, int node) {
+  const ElementRange owned = store.catalogue().owned_by(node, group_of(store, parameter));
+  const std::uint64_t length = parameter.desc.bytes() / dtype_bytes(parameter.desc.dtype);
+  const auto place = [&](std::uint64_t element) {
+    return std::clamp(element, parameter.element_offset, parameter.element_offset + length) - parameter.element_offset;
+  };
+  const ElementRange elements{.begin = place(owned.begin), .end = place(owned.end)};
+  return elements.is_empty() ? ElementRange{} : elements;
+}
 
 OwnedPart owned_working(Store& store, const TensorRecord& parameter, Version version) {
   const GroupId group = group_of(store, parameter);

@@ -35,6 +35,9 @@ struct OwnedPart {
   at::Tensor value;         // a view of the store, with one dimension; perhaps without elements
   std::uint64_t begin = 0;  // counted from the first element of the parameter
 };
+// Returns the elements of a trained parameter that a node owns, counted from its first one; {0, 0} if
+// there are none.
+[[nodiscard]] ElementRange owned_elements_of(const Store& store, const TensorRecord& parameter, int node);
 // These return the parts of what master_view(), moment_view() and parameter_view() return.
 [[nodiscard]] OwnedPart owned_master(Store& store, const TensorRecord& parameter, Version version);
 [[nodiscard]] OwnedPart owned_moment(Store& store, const TensorRecord& parameter, std::uint64_t offset);
