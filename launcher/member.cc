@@ -13,8 +13,8 @@
 
 #include "common/files/output_file.h"
 #include "common/text.h"
-#include "launcher/machine/watchdog.h"
 #include "launcher/machine/mpi_job.h"
+#include "launcher/machine/watchdog.h"
 #include "launcher/process/process_role.h"
 #include "roundpipe/error.h"
 

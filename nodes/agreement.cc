@@ -19,14 +19,13 @@ constexpr NodeMessageTag kSignalTag{.kind = NodeMessageKind::kDecision, .number 
 }  // namespace
 
 struct NodeAgreement::Shared {
-  PendingMessages pending;        // of the call that waits
-  std::atomic<int> signal{0};     // at the first node: that another node has passed on
-  std::vector<int> from_others;   // at the first node, by node: where such signals arrive
+  PendingMessages pending;       // of the call that waits
+  std::atomic<int> signal{0};    // at the first node: that another node has passed on
+  std::vector<int> from_others;  // at the first node, by node: where such signals arrive
 };
 
 NodeAgreement::NodeAgreement(NodeNetwork& network) : network_(network), shared_(std::make_shared<Shared>()) {
-  network.add_failure_handler(
-      [shared = shared_](std::exception_ptr error) { shared->pending.fail(std::move(error)); });
+  network.add_failure_handler([shared = shared_](std::exception_ptr error) { shared->pending.fail(std::move(error)); });
   const NodePlace place = network.place();
   if (place.node != 0) return;
   shared_->from_others.resize(static_cast<std::size_t>(place.num_nodes));

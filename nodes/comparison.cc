@@ -25,7 +25,8 @@ NodeDescription description_of(const std::string& text) {
   std::getline(in, description.host);
   std::getline(in, line);
   description.num_workers = std::max(1, std::atoi(line.c_str()));
-  for (std::string value; std::getline(in, line) && std::getline(in, value);) description.same.emplace_back(line, value);
+  for (std::string value; std::getline(in, line) && std::getline(in, value);)
+    description.same.emplace_back(line, value);
   return description;
 }
 

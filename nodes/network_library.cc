@@ -19,8 +19,8 @@ std::unique_ptr<NodeNetwork> connect_nodes(int num_nodes) {
                     "programs; or start the run on one node"));
   }
   if (loaded.handle == nullptr) {
-    throw Error(ExitCode::kNoResource, cat(loaded.path.string(), " cannot be loaded: ", loaded.error,
-                                           "; install Open MPI 4 on this node"));
+    throw Error(ExitCode::kNoResource,
+                cat(loaded.path.string(), " cannot be loaded: ", loaded.error, "; install Open MPI 4 on this node"));
   }
   const auto* const library = static_cast<const NetworkLibrary*>(dlsym(loaded.handle, kNetworkLibrarySymbol));
   if (library == nullptr || std::string(library->version) != RP_VERSION) {
@@ -29,11 +29,11 @@ std::unique_ptr<NodeNetwork> connect_nodes(int num_nodes) {
   }
   std::unique_ptr<NodeNetwork> network = library->connect();
   if (network->place().num_nodes != num_nodes) {
-    throw Error(ExitCode::kNoResource,
-                cat("the environment names ", num_nodes, " nodes, but Open MPI has connected ",
-                    network->place().num_nodes,
-                    "; start rp-launch once per node, with mpirun or srun --mpi=pmix of the Open MPI for which this "
-                    "program was built"));
+    throw Error(
+        ExitCode::kNoResource,
+        cat("the environment names ", num_nodes, " nodes, but Open MPI has connected ", network->place().num_nodes,
+            "; start rp-launch once per node, with mpirun or srun --mpi=pmix of the Open MPI for which this "
+            "program was built"));
   }
   return network;
 }

@@ -17,7 +17,7 @@ struct NetworkLibrary {
 };
 inline constexpr const char* kNetworkLibrarySymbol = "rp_network_library";
 
-// Loads the library and connects this process. `num_nodes`: as rp-launch was told. Throws rp::Error
+// Loads the library and connects this process. `num_nodes`: as rp-launch has found it. Throws rp::Error
 // (kNoResource) if the library does not exist, cannot be loaded, or has another version, and if the
 // number of nodes is another one.
 [[nodiscard]] std::unique_ptr<NodeNetwork> connect_nodes(int num_nodes);

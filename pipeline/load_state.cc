@@ -56,15 +56,13 @@ void read_owned(const StateFiles& files, const std::vector<StateTensor>& tensors
 
 // Reads a parameter's master, or the working weights of the step before, from beginning to end, and
 // rounds it to `working`.
-void read_working(const StateFiles& files, const std::string& tensor, at::ScalarType dtype,
-                  const at::Tensor& working) {
+void read_working(const StateFiles& files, const std::string& tensor, at::ScalarType dtype, const at::Tensor& working) {
   constexpr std::int64_t kPieceElements = std::int64_t{4} << 20;
   const at::Tensor to = working.view({-1});
   const at::Tensor piece = at::empty({std::min(kPieceElements, to.numel())}, dtype);
   for (std::int64_t begin = 0; begin < to.numel(); begin += kPieceElements) {
     const std::int64_t length = std::min(kPieceElements, to.numel() - begin);
-    files.read(tensor, static_cast<std::uint64_t>(begin), static_cast<std::uint64_t>(length),
-               piece.mutable_data_ptr());
+    files.read(tensor, static_cast<std::uint64_t>(begin), static_cast<std::uint64_t>(length), piece.mutable_data_ptr());
     to.narrow(0, begin, length).copy_(piece.narrow(0, 0, length));
   }
 }
@@ -76,9 +74,8 @@ std::vector<StateFiles::Tensor> declared_tensors(Pipeline::Impl& pipeline, const
   for (const ParameterState& parameter : pipeline.parameters()) {
     if (!parameter.is_trained) continue;
     const auto add = [&](const char* what, at::ScalarType dtype) {
-      tensors.push_back({.name = parameter.name + what,
-                         .dtype = dtype_of(dtype),
-                         .shape = parameter.working.sizes().vec()});
+      tensors.push_back(
+          {.name = parameter.name + what, .dtype = dtype_of(dtype), .shape = parameter.working.sizes().vec()});
     };
     add(".master", options.optimizer_dtype);
     if (options.num_moments >= 1) add(".moment1", at::kFloat);

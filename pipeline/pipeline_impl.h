@@ -20,12 +20,12 @@ namespace rp {
 
 // A tensor of a saved state, or the part of it that this node owns.
 struct StateTensor {
-  std::string name;                      // in the state
+  std::string name;  // in the state
   DType dtype = DType::kFloat32;
-  std::vector<std::int64_t> shape;       // of the whole tensor
-  at::Tensor value;                      // a view of the part in the store, with one dimension
-  std::uint64_t begin = 0;               // of the part, counted from the first element of the tensor
-  std::optional<GroupId> group{};        // a buffer has none
+  std::vector<std::int64_t> shape;                   // of the whole tensor
+  at::Tensor value;                                  // a view of the part in the store, with one dimension
+  std::uint64_t begin = 0;                           // of the part, counted from the first element of the tensor
+  std::optional<GroupId> group{};                    // a buffer has none
   [[nodiscard]] std::uint64_t num_elements() const;  // of the whole tensor
   [[nodiscard]] bool is_whole() const { return static_cast<std::uint64_t>(value.numel()) == num_elements(); }
 };

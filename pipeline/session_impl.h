@@ -77,10 +77,10 @@ class Session::Impl {
   [[nodiscard]] WaitRecord user_waits() { return board_entry().waits(CoordinatorThread::kUser); }
 
   ProcessRole role_;
-  RuntimeSettings settings_;             // the settings that hold for this run
-  std::optional<StoreRemains> remains_;  // of the coordinator before this one; taken by start()
-  bool handles_restarts_ = false;        // the program has called restarted()
-  int wait_timeout_seconds_ = 0;         // as the user has set it; 0: not set
+  RuntimeSettings settings_;                  // the settings that hold for this run
+  std::optional<StoreRemains> remains_;       // of the coordinator before this one; taken by start()
+  bool handles_restarts_ = false;             // the program has called restarted()
+  int wait_timeout_seconds_ = 0;              // as the user has set it; 0: not set
   std::unique_ptr<NodeNetwork> network_;      // of a coordinator; nullptr if there is one node
   std::unique_ptr<NodeAgreement> agreement_;  // the same
   std::shared_ptr<Runtime> runtime_;

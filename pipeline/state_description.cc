@@ -64,7 +64,8 @@ ChecksumList read_state_checksums(const std::filesystem::path& directory) {
     is_complete = is_complete && list.entries().contains(state_file_name(node, num_files));
   if (is_complete) return list;
   throw bad_input(directory / ChecksumList::file_name(kStateChecksums), "does not list ", kStateDescriptionFile,
-                  " and ", kStateTensorsFile, " (or such a file of each node) and nothing else: it was changed or damaged");
+                  " and ", kStateTensorsFile,
+                  " (or such a file of each node) and nothing else: it was changed or damaged");
 }
 
 StateDescription StateDescription::read(const std::filesystem::path& directory) {

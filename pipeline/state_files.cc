@@ -58,23 +58,23 @@ StateFiles StateFiles::open(const std::filesystem::path& directory) {
 void StateFiles::check(const std::vector<Tensor>& tensors) const {
   for (const Tensor& tensor : tensors) {
     const auto found = parts_.find(tensor.name);
-    if (found == parts_.end()) throw bad_input(directory_, "lacks tensor ", tensor.name);
+    if (found == parts_.end()) throw bad_input(place(), "lacks tensor ", tensor.name);
     std::uint64_t end = 0;
     for (const auto& [begin, part] : found->second) {
       const TensorInfo& info = part.file->tensor(part.name);
-      if (begin != end) throw bad_input(directory_, "lacks elements of tensor ", tensor.name, " from ", end, " on");
+      if (begin != end) throw bad_input(place(), "lacks elements of tensor ", tensor.name, " from ", end, " on");
       end += part.num_elements;
       const bool is_whole = part.name == tensor.name;
       if (info.dtype != tensor.dtype || (is_whole && info.shape != tensor.shape))
         throw bad_input(part.file->path(), "tensor ", tensor.name, " has another shape or dtype than in this model");
     }
     if (end != product(tensor.shape)) {
-      throw bad_input(directory_, "tensor ", tensor.name, " has ", end, " elements, in this model ",
+      throw bad_input(place(), "tensor ", tensor.name, " has ", end, " elements, in this model ",
                       product(tensor.shape));
     }
   }
   if (parts_.size() != tensors.size()) {
-    throw bad_input(directory_, "has ", parts_.size(), " tensors, this model's state ", tensors.size(),
+    throw bad_input(place(), "has ", parts_.size(), " tensors, this model's state ", tensors.size(),
                     ": it is of a larger model");
   }
 }

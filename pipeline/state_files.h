@@ -42,6 +42,10 @@ class StateFiles {
     std::uint64_t num_elements = 0;
   };
 
+  [[nodiscard]] const std::filesystem::path& place() const {
+    return files_.size() == 1 ? files_.front().path() : directory_;
+  }
+
   std::filesystem::path directory_;
   std::vector<SafetensorsFile> files_;
   std::map<std::string, std::map<std::uint64_t, Part>> parts_;  // by tensor, then by first element

@@ -78,7 +78,7 @@ class StateSave::Impl {
   const std::vector<StateTensor> tensors_;
   const std::shared_ptr<StateSnapshot> snapshot_;
   std::optional<OutputDirectory> output_;
-  PendingMessages parts_of_others_;                   // on several nodes
+  PendingMessages parts_of_others_;                  // on several nodes
   std::vector<std::shared_ptr<PartMessage>> parts_;  // by node: at the first one, those of the others
 
   const std::int64_t begun_ns_ = now_ns();

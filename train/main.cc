@@ -76,7 +76,7 @@ rp::RunInputs inputs_of_node(rp::Session& session, rp::TrainSettings& settings) 
   std::string decision;
   if (session.node() == 0) {
     inputs = rp::find_run_inputs(settings, session.threads_per_worker(), session.restarted());
-    decision = inputs.has_ended             ? kHasEnded
+    decision = inputs.has_ended           ? kHasEnded
                : inputs.resume.checkpoint ? std::filesystem::absolute(*inputs.resume.checkpoint).string()
                                           : kBegins;
   }

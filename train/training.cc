@@ -94,8 +94,7 @@ void Training::take_over_directory() {
                                  done_);  // before anything is renamed: its lock keeps other runs out of this directory
   if (!inputs_.finished.empty()) reported_ = metrics_->last_step();
   metrics_csv_ = StepFile::open_csv(logs_.path() / "metrics.csv", done_, metrics_csv_header());
-  if (inputs_.eval_sequences)
-    evaluations_ = StepFile::open_json(logs_.evaluations(), inputs_.evaluations.last_step);
+  if (inputs_.eval_sequences) evaluations_ = StepFile::open_json(logs_.evaluations(), inputs_.evaluations.last_step);
   events_ = EventFile::create(logs_.path(), done_);
   log_ = KeptFile::open(logs_.log());
   const ResumePoint& resume = inputs_.resume;
@@ -105,8 +104,8 @@ void Training::take_over_directory() {
   }
   // A merged model without final/ next to it comes from an interrupted end of a run, or from an end
   // after fewer steps.
-  if (std::error_code ignored; session_.node() == 0 &&
-                               std::filesystem::exists(directory_.merged_model(), ignored) && !directory_.has_final_model()) {
+  if (std::error_code ignored; session_.node() == 0 && std::filesystem::exists(directory_.merged_model(), ignored) &&
+                               !directory_.has_final_model()) {
     inputs_.notes.push_back(cat("merged/ was there already and is now called ",
                                 directory_.set_aside(directory_.merged_model(), "earlier-")));
   }

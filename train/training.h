@@ -85,7 +85,7 @@ class Training {
   const models::CausalLmLossSettings& loss_settings_;
   RunInputs& inputs_;
   RunDirectory directory_;
-  RunDirectory logs_;  // of this node: the same as directory_ on the first one
+  RunDirectory logs_;      // of this node: the same as directory_ on the first one
   std::int64_t done_;      // steps accepted, including those before the checkpoint
   std::int64_t reported_;  // the last step whose results were reported
   std::optional<StepFile> metrics_, metrics_csv_, evaluations_;

@@ -151,9 +151,9 @@ class StepResult {
 // the run has several nodes, each has only a part of `master` and the moments, and they are undefined
 // (except a master that is the same memory as `working`).
 struct ParameterState {
-  std::string name;       // "<layer index>.<name in the layer>" of its first use
-  int layer = 0;          // of its first use
-  std::string parameter;  // its name in that layer
+  std::string name;        // "<layer index>.<name in the layer>" of its first use
+  int layer = 0;           // of its first use
+  std::string parameter;   // its name in that layer
   bool is_trained = true;  // false if it is frozen
   // Has the dtype PipelineOptions::optimizer_dtype. If that is the model's dtype, it is the same
   // memory as `working`. Undefined if the parameter is frozen.

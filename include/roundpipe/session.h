@@ -160,8 +160,9 @@ class Session {
   // Returns the number of workers of all nodes. REQUIRES: start() was called.
   [[nodiscard]] int num_workers_of_all_nodes() const;
 
-  // Return the number of this node and the number of nodes. In a worker, 0 and 1.
+  // Returns the number of this node, from 0. In a worker, 0.
   [[nodiscard]] int node() const;
+  // Returns the number of nodes of the run. In a worker, 1.
   [[nodiscard]] int num_nodes() const;
 
   // Returns the planned and the measured host memory of all pipelines. Empty before start().

@@ -54,9 +54,9 @@ void take_inheritance(ProcessRole& role) {
   role.channel.emplace(take_descriptor(kChannelVariable));
   role.liveness = take_descriptor(kLivenessVariable);
   role.fault_board = take_descriptor(kFaultBoardVariable);
-  for (const char* name :
-       {kRoleVariable, kWorkerVariable, kWorkersVariable, kNodesVariable, kChannelVariable, kLivenessVariable,
-        kFaultBoardVariable, kRestartVariable, kTaskFileVariable, kGpuVariable, kGpuSharersVariable, kGpuBytesVariable}) {
+  for (const char* name : {kRoleVariable, kWorkerVariable, kWorkersVariable, kNodesVariable, kChannelVariable,
+                           kLivenessVariable, kFaultBoardVariable, kRestartVariable, kTaskFileVariable, kGpuVariable,
+                           kGpuSharersVariable, kGpuBytesVariable}) {
     unsetenv(name);
   }
 }

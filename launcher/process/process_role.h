@@ -27,7 +27,7 @@ struct AssignedGpu {
 // What rp-launch passes to a process that it starts. Read once, at the start of a Session.
 struct ProcessRole {
   Role role = Role::kAlone;
-  int worker = -1;  // number of this worker; -1 in other roles
+  int worker = -1;      // number of this worker; -1 in other roles
   int num_workers = 1;  // of this node
   int num_nodes = 1;    // more: the coordinator connects to those of the other nodes
   AssignedGpu gpu;

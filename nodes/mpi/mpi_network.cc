@@ -161,10 +161,10 @@ void MpiNetwork::begin(std::vector<Message> messages) {
   if (has_failed_) return;
   for (Message& message : messages) {
     MPI_Request request = MPI_REQUEST_NULL;
-    const int code = message.is_received ? MPI_Irecv(message.memory, message.bytes, MPI_BYTE, message.node,
-                                                     message.tag, MPI_COMM_WORLD, &request)
-                                         : MPI_Isend(message.memory, message.bytes, MPI_BYTE, message.node,
-                                                     message.tag, MPI_COMM_WORLD, &request);
+    const int code =
+        message.is_received
+            ? MPI_Irecv(message.memory, message.bytes, MPI_BYTE, message.node, message.tag, MPI_COMM_WORLD, &request)
+            : MPI_Isend(message.memory, message.bytes, MPI_BYTE, message.node, message.tag, MPI_COMM_WORLD, &request);
     if (code != MPI_SUCCESS) return fail(code, message.is_received ? "receive" : "send");
     requests_.push_back(request);
     done_.push_back(std::move(message.done));
@@ -176,8 +176,8 @@ int MpiNetwork::test() {
   ended_.resize(requests_.size());
   statuses_.resize(requests_.size());
   int num_ended = 0;
-  const int code = MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &num_ended, ended_.data(),
-                                statuses_.data());
+  const int code =
+      MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &num_ended, ended_.data(), statuses_.data());
   if (code != MPI_SUCCESS && code != MPI_ERR_IN_STATUS) {
     fail(code, "test");
     return 0;
@@ -187,7 +187,8 @@ int MpiNetwork::test() {
     fail(statuses_[static_cast<std::size_t>(i)].MPI_ERROR, "transfer");
     return 0;
   }
-  for (int i = 0; i < num_ended; ++i) std::exchange(done_[static_cast<std::size_t>(ended_[static_cast<std::size_t>(i)])], nullptr)();
+  for (int i = 0; i < num_ended; ++i)
+    std::exchange(done_[static_cast<std::size_t>(ended_[static_cast<std::size_t>(i)])], nullptr)();
   std::erase(requests_, MPI_REQUEST_NULL);
   std::erase_if(done_, [](const Done& done) { return !done; });
   return num_ended;

@@ -34,7 +34,7 @@ class MpiNetwork : public NodeNetwork {
   void stop() override;
 
  private:
-  // A message that MPI has not been told of yet.
+  // A message that the thread has not begun yet.
   struct Message {
     bool is_received = false;  // not sent
     int node = 0;

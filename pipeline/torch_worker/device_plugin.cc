@@ -19,9 +19,8 @@ const DevicePlugin& load_device_plugin(const std::string& name) {
                     "; build it where nvcc is: scripts/build.sh release programs; or use --device cpu"));
   }
   if (library.handle == nullptr) {
-    throw Error(ExitCode::kNoResource,
-                cat("--device ", name, ": ", path.string(), " cannot be loaded: ", library.error,
-                    "; install the libraries of CUDA that it names, or use --device cpu"));
+    throw Error(ExitCode::kNoResource, cat("--device ", name, ": ", path.string(), " cannot be loaded: ", library.error,
+                                           "; install the libraries of CUDA that it names, or use --device cpu"));
   }
   const auto* const plugin = static_cast<const DevicePlugin*>(dlsym(library.handle, kPluginSymbol));
   if (plugin == nullptr || std::string(plugin->version) != RP_VERSION) {

@@ -85,8 +85,8 @@ void check_same_run(const std::string& own, const std::string& first, int node) 
     const std::string first_value = flat_first.value(path, nlohmann::json()).dump();
     if (value.dump() == first_value) continue;
     throw Error(ExitCode::kUserError,
-                cat("the nodes differ: ", path.substr(1), " is ", value.dump(), " on node ", node, ", and ", first_value,
-                    " on node 0; give all nodes the same options, data and model"));
+                cat("the nodes differ: ", path.substr(1), " is ", value.dump(), " on node ", node, ", and ",
+                    first_value, " on node 0; give all nodes the same options, data and model"));
   }
   throw Error(ExitCode::kUserError, cat("the nodes differ: node ", node, " lacks a setting of node 0"));
 }
