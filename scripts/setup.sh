@@ -7,7 +7,8 @@ cd "$(dirname "$0")/.."
 
 packages=(g++ cmake ninja-build ccache clang-16 clang-format-16 clang-tidy-16 libclang-rt-16-dev pkg-config libboost-dev libcxxopts-dev nlohmann-json3-dev
   libtomlplusplus-dev libhwloc-dev libxxhash-dev libssl-dev libgtest-dev libgmock-dev python3-venv util-linux
-  dict-jargon tmux gdb valgrind)
+  dict-jargon tmux gdb valgrind
+  iproute2 openmpi-bin libopenmpi-dev slurmctld slurmd)
 
 missing=()
 for package in "${packages[@]}"; do
@@ -21,9 +22,18 @@ if ((${#missing[@]})); then
     exit 69
   fi
   echo "setup.sh: installing ${missing[*]}"
+  # No daemon is started, now or with the machine: the tests start those of Slurm themselves.
+  if [[ ! -e /usr/sbin/policy-rc.d ]]; then
+    printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d
+    chmod +x /usr/sbin/policy-rc.d
+    trap 'rm -f /usr/sbin/policy-rc.d' EXIT
+  fi
   export DEBIAN_FRONTEND=noninteractive
   apt-get update -qq
   apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+  if [[ -d /run/systemd/system && " ${missing[*]} " == *" slurmd "* ]]; then
+    systemctl --quiet disable munge slurmctld slurmd
+  fi
 fi
 
 # If there is a CUDA toolkit, the wheel uses its libraries; otherwise the wheel's own CUDA packages.
