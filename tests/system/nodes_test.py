@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+"""Runs of train on several nodes: hosts in namespaces, connected by Open MPI. Weights and losses are those of one node,
+bit for bit."""
+
+import re
+import shutil
+import subprocess
+import time
+import unittest
+from pathlib import Path
+
+from hosts import Hosts, NoHosts
+from launched import DEADLINE_S, PROGRAMS, LaunchedTest, bits, settings
+
+ROUNDS = 6
+
+
+class NodesTest(LaunchedTest):
+    def hosts(self, num: int) -> Hosts:
+        """Returns hosts that are removed at the end of the test."""
+        if not (PROGRAMS.parent / "lib" / "libroundpipe_mpi.so").exists():
+            self.skipTest("this build has no libroundpipe_mpi.so")
+        directory = self.directory / "hosts"
+        directory.mkdir()
+        try:
+            hosts = self.enterContext(Hosts(num, directory))
+            hosts.mpirun([])
+        except NoHosts as reason:
+            self.skipTest(str(reason))
+        return hosts
+
+    def arguments(self, output: Path, **changes) -> list[str]:
+        return settings(output, **({"batch_size": 12, "num_microbatches": 2, "rounds_per_step": ROUNDS} | changes))
+
+    def launch(self, hosts: Hosts, workers: list[int], train: list[list[str]]) -> list[str]:
+        """Returns the command of a run on the first hosts with these numbers of workers. `train`: the arguments of each
+        node, or one list for all."""
+        names = hosts.names[:len(workers)]
+        words = []
+        for name, num, args in zip(names, workers, train if len(train) > 1 else train * len(workers)):
+            words += [":"] if words else []
+            words += ["--host", name, "-n", "1", str(PROGRAMS / "rp-launch"), "--workers", str(num), "train", *args]
+        # `--map-by ppr` belongs to jobs with one command.
+        command = hosts.mpirun([], hosts=names)
+        for option, num_values in (("--host", 1), ("--map-by", 1)):
+            place = command.index(option)
+            del command[place:place + 1 + num_values]
+        return [*command, *words]
+
+    def run_nodes(self, hosts: Hosts, workers: list[int], *train: list[str], expect: int = 0) -> subprocess.CompletedProcess:
+        process = subprocess.run(self.launch(hosts, workers, list(train)), capture_output=True, text=True, timeout=DEADLINE_S)
+        self.assertEqual(process.returncode, expect, process.stdout[-3000:] + process.stderr[-3000:])
+        self.assert_hosts_empty(hosts)
+        return process
+
+    def assert_hosts_empty(self, hosts: Hosts, within_s: float = 5):
+        end = time.monotonic() + within_s
+        while (left := {name: hosts.processes(name) for name in hosts.names}) != {name: [] for name in hosts.names}:
+            self.assertLess(time.monotonic(), end, f"processes are left: {left}")
+            time.sleep(0.02)
+        for name in hosts.names:
+            files = subprocess.run(hosts.command(name, ["ls", "-A", "/dev/shm"]), capture_output=True, text=True, check=True).stdout
+            self.assertEqual(files, "", f"shared memory is left on {name}")
+
+    def results(self, output: Path) -> tuple:
+        return bits(output, next((output / "final").glob("*.safetensors")).name)
+
+    def same_bits(self, **changes):
+        one = self.directory / "one"
+        self.run_train(self.arguments(one, **changes))
+        expected = self.results(one)
+        hosts = self.hosts(4)
+        for workers in ([1, 1], [1, 2, 1], [1, 1, 1, 1]):
+            output = self.directory / f"nodes-{len(workers)}"
+            self.run_nodes(hosts, workers, self.arguments(output, **changes))
+            self.assertEqual(self.results(output), expected, f"{len(workers)} nodes")
+            for node in range(1, len(workers)):
+                log = output / "nodes" / str(node) / "metrics.jsonl"
+                self.assertEqual(len(log.read_text().splitlines()), len(expected[0]), f"the log of node {node}")
+
+    def test_synchronous_steps_have_the_bits_of_one_node(self):
+        self.same_bits(eval_share=0.1, eval_every=2)
+
+    def test_asynchronous_steps_have_the_bits_of_one_node(self):
+        self.same_bits(**{"async": True, "max_grad_norm": 0})
+
+    def test_pairs_have_the_bits_of_one_node(self):
+        self.same_bits(lora_rank=4, lora_dropout=0.1)
+
+    def test_a_checkpoint_of_any_number_of_nodes_goes_on_on_any_other(self):
+        hosts = self.hosts(3)
+        for asynchronous in (None, True):
+            changes = {"save_every": 2, "async": asynchronous}
+            whole = self.directory / f"whole-{asynchronous}"
+            self.run_train(self.arguments(whole, **changes))
+            three = self.directory / f"three-{asynchronous}"
+            self.run_nodes(hosts, [1, 1, 1], self.arguments(three, **changes))
+            files = sorted(path.name for path in (three / "checkpoint-2").iterdir())
+            self.assertEqual(files, ["XXH128SUMS", *(f"state-{node}-of-3.safetensors" for node in (1, 2, 3)), "state.json"])
+            for begun in (whole, three):
+                for num_nodes in (1, 2, 3):
+                    output = self.directory / "resumed"
+                    shutil.rmtree(output, ignore_errors=True)
+                    train = self.arguments(output, resume=begun / "checkpoint-2", **changes)
+                    if num_nodes == 1:
+                        self.run_train(train)
+                    else:
+                        self.run_nodes(hosts, [1] * num_nodes, train)
+                    self.assertEqual(self.results(output)[1], self.results(whole)[1], f"{begun} on {num_nodes} nodes")
+
+    def test_a_signal_to_one_node_ends_all_with_a_checkpoint(self):
+        whole = self.directory / "whole"
+        self.run_train(self.arguments(whole, max_steps=40))
+        hosts = self.hosts(2)
+        train = self.arguments(self.output, max_steps=40)
+        for node in (1, 0):
+            job = subprocess.Popen(self.launch(hosts, [1, 1], [[*train, "--resume", "auto"]]), stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            self.addCleanup(job.kill)
+            while (line := job.stdout.readline()) and not re.match("step +[0-9]+/", line):
+                pass
+            launcher = [pid for pid in hosts.processes(hosts.names[node]) if _name(pid) == "rp-launch"]
+            self.assertEqual(len(launcher), 1)
+            # SIGUSR1 and not SIGTERM, because mpirun itself ends the others with that.
+            subprocess.run(["kill", "-s", "USR1", str(launcher[0])], check=True)
+            out, errors = job.communicate(timeout=DEADLINE_S)
+            self.assertEqual(job.returncode, 75, out[-2000:] + errors[-2000:])
+            self.assertIn("stopped by SIGUSR1 after step", out)
+            self.assert_hosts_empty(hosts)
+        self.run_nodes(hosts, [1, 1], [*train, "--resume", "auto"])
+        self.assertEqual(self.results(self.output), self.results(whole))
+
+    def test_nodes_that_differ_or_cannot_share_a_step_are_refused(self):
+        hosts = self.hosts(2)
+        few = self.run_nodes(hosts, [1, 1], self.arguments(self.output, rounds_per_step=1), expect=2)
+        self.assertIn("--rounds-per-step is 1, but there are 2 nodes, which share the rounds of a step", few.stderr)
+        first = self.arguments(self.output)
+        for other, code, text in ((self.arguments(self.output, seed=2), 1, 'the nodes differ: settings/seed is "2" on node 1, and "1" on node 0'),
+                                  (self.arguments(self.output, model="/no/model"), 64, "there is no such folder")):
+            process = self.run_nodes(hosts, [1, 1], first, other, expect=code)
+            self.assertIn(text, process.stderr)
+        self.assertFalse(self.output.exists(), "an output directory is left")
+
+    def test_the_death_of_a_process_ends_all_nodes(self):
+        hosts = self.hosts(3)
+        for name, node in (("mpirun", 0), ("rp-launch", 1), ("train:coord", 2), ("train:coord", 0)):
+            output = self.directory / f"{name.replace(':', '-')}-{node}"
+            job = subprocess.Popen(self.launch(hosts, [1, 1, 1], [self.arguments(output, max_steps=10_000)]), stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+            self.addCleanup(job.kill)
+            while (line := job.stdout.readline()) and not re.match("step +[0-9]+/", line):
+                pass
+            victims = [pid for pid in hosts.processes(hosts.names[node]) if _name(pid) == name]
+            self.assertEqual(len(victims), 1, f"{name} on node {node}")
+            subprocess.run(["kill", "-s", "KILL", str(victims[0])], check=True)
+            job.stdout.close()
+            self.assert_hosts_empty(hosts, within_s=5)
+            self.assertNotEqual(job.wait(timeout=5), 0)
+
+
+def _name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+if __name__ == "__main__":
+    unittest.main()
