@@ -19,8 +19,8 @@ namespace {
 // Kinds are in the high bits of a tag. MPI guarantees only 15 bits; Open MPI has 31 (checked in join()).
 constexpr int kKindShift = 27;
 
-// The longest pause between two looks at messages that are on their way. A message of 16 MiB takes
-// 5 ms at 25 Gbit/s, and sockets hold what arrives in a pause.
+// The longest pause between two looks at messages that are on their way. Sockets hold what arrives
+// meanwhile. Looking all the time takes 4 % of a core with it, and latency grows by as much.
 constexpr unsigned kLongestPauseUs = 200;
 
 std::string text_of(int code) {
@@ -149,7 +149,7 @@ void MpiNetwork::exchange_until_end() {
     if (!messages.empty()) pause_us = 0;
     begin(std::move(messages));
     if (test() > 0) {
-      pause_us = 0;
+      pause_us = 0;  // MPI_Testsome() moves no data if a message has ended
     } else {
       if (pause_us > 0) usleep(pause_us);
       pause_us = std::min(pause_us + 10, kLongestPauseUs);
