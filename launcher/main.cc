@@ -9,18 +9,39 @@
 #include "common/program_main.h"
 #include "common/text.h"
 #include "launcher/doctor/doctor.h"
+#include "launcher/hosts/mpirun_command.h"
 #include "launcher/launch_plan.h"
+#include "launcher/machine/mpi_job.h"
+#include "launcher/nodes_run.h"
 #include "launcher/options/options.h"
 #include "launcher/options/replay_options.h"
 #include "launcher/supervisor.h"
 #include "launcher/view/ctl.h"
 #include "launcher/view/ps.h"
+#include "roundpipe/error.h"
 
 namespace {
 
 std::filesystem::path own_directory() {
   std::error_code failed;
   return std::filesystem::read_symlink("/proc/self/exe", failed).parent_path();
+}
+
+int launch_on_hosts(const rp::LaunchOptions& options) {
+  if (rp::num_nodes_of_job() > 1) {
+    throw rp::Error(rp::ExitCode::kUsage,
+                    "--hosts inside a job of MPI: mpirun or srun has chosen the hosts; leave the option out");
+  }
+  const std::vector<std::string> arguments = rp::mpirun_arguments({.hosts = options.hosts,
+                                                                   .rp_launch = own_directory() / "rp-launch",
+                                                                   .options = options.options_of_node,
+                                                                   .command = options.command,
+                                                                   .uses_gpus = options.gpus.has_value(),
+                                                                   .variables = rp::passed_variables()});
+  if (!options.dry_run) return rp::run_on_hosts(arguments);
+  std::string text;
+  for (const std::string& word : arguments) text += rp::cat(text.empty() ? "" : " ", word);
+  return rp::print_output(text + "\n");
 }
 
 int launch(const std::vector<std::string>& arguments) {
@@ -39,6 +60,7 @@ int launch(const std::vector<std::string>& arguments) {
     return rp::print_output(is_replay ? rp::replay_help() : rp::launch_help());
   if (options.action == rp::LaunchOptions::Action::kVersion)
     return rp::print_output(rp::cat("rp-launch ", RP_VERSION, "\n"));
+  if (!options.hosts.empty()) return launch_on_hosts(options);
   rp::LaunchPlan plan =
       rp::make_launch_plan(options, rp::observe_machine(options.gpus.has_value()), own_directory(), library_path);
   if (!plan.note.empty()) std::cerr << "rp-launch: note: " << plan.note << "\n";

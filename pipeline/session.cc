@@ -298,7 +298,9 @@ std::vector<FinishedStep> Session::restarted(int pipeline) { return impl_->resta
 void Session::start(const std::function<void(const LoadProgress&)>& tell) { impl_->start(tell); }
 bool Session::stop_requested() const { return rp::stop_signal() != 0; }
 int Session::stop_signal() const { return rp::stop_signal(); }
-void Session::set_stop_notice(const std::string& text) { rp::set_stop_notice(text); }
+void Session::set_stop_notice(const std::string& text) {
+  rp::set_stop_notice(node() == 0 ? text : "");  // of several nodes, the first one prints it
+}
 void Session::set_crash_notice(const std::string& text) { impl_->set_crash_notice(text); }
 void Session::preempted() { impl_->preempted(); }
 int Session::threads_per_worker() const { return *impl_->settings().threads_per_worker; }

@@ -143,11 +143,38 @@ void read_device(const AskedSettings& asked, LaunchOptions& options) {
   }
 }
 
+void read_hosts(const AskedSettings& asked, LaunchOptions& options) {
+  const auto hosts = asked.value("hosts");
+  const auto file = asked.value("hostfile");
+  if (hosts && file && hosts->by_option == file->by_option)
+    throw Error(ExitCode::kUsage, cat(hosts->name, " and ", file->name, " are both set, choose one"));
+  if (hosts && (!file || hosts->by_option)) {
+    options.hosts = parse_hosts(hosts->name, hosts->value);
+  } else if (file) {
+    options.hosts = read_hostfile(file->value);
+  }
+}
+
+// Returns the words before `end` without the options that only concern the run as a whole.
+std::vector<std::string> options_of_node(const std::vector<std::string>& arguments, std::size_t end) {
+  std::vector<std::string> words;
+  for (std::size_t place = 0; place < end;) {
+    const std::size_t length = option_length(arguments, place);
+    const std::string name = arguments[place].substr(0, arguments[place].find('='));
+    if (name != "--hosts" && name != "--hostfile" && name != "--dry-run") {
+      for (std::size_t i = 0; i < length; ++i) words.push_back(arguments[place + i]);
+    }
+    place += length;
+  }
+  return words;
+}
+
 void read_settings(const AskedSettings& asked, LaunchOptions& options) {
   for (const RuntimeSetting& setting : runtime_settings()) {
     if (const auto a = asked.value(setting)) read_setting(options.settings, setting, a->name, a->value);
   }
   read_device(asked, options);
+  read_hosts(asked, options);
   if (const auto a = asked.value("bind")) options.bind = parse_choice(a->name, a->value, {"numa", "none"});
   if (const auto a = asked.value("tag-output")) options.tag_output = parse_switch(a->name, a->value);
   if (const auto a = asked.value("timestamp-output")) options.timestamp_output = parse_switch(a->name, a->value);
@@ -268,6 +295,18 @@ const std::vector<OptionSpec>& launch_option_specs() {
          .default_text = "0",
          .concerns = "rp-launch",
          .help = "Print what would be started, then exit"},
+        {.name = "hosts",
+         .argument = "LIST",
+         .variable = "RP_HOSTS",
+         .concerns = "rp-launch",
+         .help = "Run on several hosts, such as a:8,b:8 with 8 workers (or GPUs) each, by means of Open MPI",
+         .details = "Run on several hosts, such as `a:8,b:8` with 8 workers (or GPUs) each, by means of Open MPI: see "
+                    "[Several nodes](several-nodes.md)"},
+        {.name = "hostfile",
+         .argument = "FILE",
+         .variable = "RP_HOSTFILE",
+         .concerns = "rp-launch",
+         .help = "The same, with a host in each line of a file: a, a:8 or a slots=8"},
         {.letter = "h", .name = "help", .help = "Print this text"},
         {.name = "version", .help = "Print the version"},
     };
@@ -285,6 +324,7 @@ LaunchOptions parse_launch_options(const std::vector<std::string>& arguments) {
   if (words.count("version") > 0) options.action = LaunchOptions::Action::kVersion;
   if (options.action != LaunchOptions::Action::kRun) return options;
   read_settings(AskedSettings(words), options);
+  options.options_of_node = options_of_node(arguments, end);
   const std::size_t skipped = end < arguments.size() && arguments[end] == "--" ? 1 : 0;
   options.command.assign(arguments.begin() + static_cast<std::ptrdiff_t>(end + skipped), arguments.end());
   if (options.command.empty()) {

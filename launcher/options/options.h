@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/command_line/option_spec.h"
+#include "launcher/hosts/host_list.h"
 #include "launcher/machine/gpu_list.h"
 #include "launcher/options/debug_tool.h"
 #include "launcher/options/worker_failure_policy.h"
@@ -36,8 +37,10 @@ struct LaunchOptions {
   bool restarts_coordinator = true;
   int max_restarts = 3;
   std::optional<DebugTool> debug_tool;
-  std::vector<std::string> command;   // the program and its arguments, verbatim
-  std::filesystem::path task_file{};  // compute only the task of this file: rp-launch replay
+  std::vector<std::string> command;            // the program and its arguments, verbatim
+  std::vector<Host> hosts{};                   // of a run on several; empty: this machine
+  std::vector<std::string> options_of_node{};  // the options that were given, without those that name hosts
+  std::filesystem::path task_file{};           // compute only the task of this file: rp-launch replay
 };
 
 // `arguments`: everything after the name rp-launch. The options end at the first word that is not

@@ -2,8 +2,10 @@
 """Runs of train on several nodes: hosts in namespaces, connected by Open MPI. Weights and losses are those of one node,
 bit for bit."""
 
+import os
 import re
 import shutil
+import signal
 import subprocess
 import time
 import unittest
@@ -140,6 +142,26 @@ class NodesTest(LaunchedTest):
             process = self.run_nodes(hosts, [1, 1], first, other, expect=code)
             self.assertIn(text, process.stderr)
         self.assertFalse(self.output.exists(), "an output directory is left")
+
+    def test_the_launcher_starts_the_nodes_itself_and_passes_a_signal_on(self):
+        hosts = self.hosts(2)
+        agent = hosts.directory / "agent"
+        environment = os.environ | {f"OMPI_MCA_{name}": value for name, value in {
+            "plm_rsh_agent": str(agent), "pml": "ob1", "btl": "tcp,self", "osc": "^ucx",
+            "btl_tcp_if_include": "10.77.0.0/24", "oob_tcp_if_include": "10.77.0.0/24"}.items()}
+        train = self.arguments(self.output, max_steps=100_000, save_every="never")
+        command = [PROGRAMS / "rp-launch", "--hosts", "host0:1,host1:2", "--tag-output", "train", *train]
+        job = subprocess.Popen(hosts.command("host0", [str(word) for word in command]), env=environment, stdin=subprocess.DEVNULL,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(job.kill)
+        while (line := job.stdout.readline()) and not re.match("\\[coordinator\\] step +[0-9]+/", line):
+            pass
+        job.send_signal(signal.SIGTERM)
+        out, errors = job.communicate(timeout=DEADLINE_S)
+        self.assertEqual(job.returncode, 75, out[-2000:] + errors[-2000:])
+        self.assertIn("rp-launch: SIGTERM is passed on to all nodes", errors)
+        self.assertEqual(len(list(self.output.glob("checkpoint-*/state-2-of-2.safetensors"))), 1)
+        self.assert_hosts_empty(hosts)
 
     def test_the_death_of_a_process_ends_all_nodes(self):
         hosts = self.hosts(3)

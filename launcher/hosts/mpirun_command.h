@@ -1,0 +1,29 @@
+// launcher/hosts/mpirun_command.h
+// Builds the command with which `rp-launch --hosts` starts an rp-launch on each host.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "launcher/hosts/host_list.h"
+
+namespace rp {
+
+struct NodesCommand {
+  std::vector<Host> hosts;
+  std::filesystem::path rp_launch;     // the same path on all hosts
+  std::vector<std::string> options;    // of rp-launch on each host
+  std::vector<std::string> command;    // the program and its arguments
+  bool uses_gpus = false;              // the numbers of workers are numbers of GPUs
+  std::vector<std::string> variables;  // names of variables that all hosts get
+};
+
+// Returns the arguments of mpirun, whose name comes first.
+[[nodiscard]] std::vector<std::string> mpirun_arguments(const NodesCommand& nodes);
+
+// Returns the names of this process's variables that the runs on all hosts need: those of RoundPipe,
+// and the path of libraries.
+[[nodiscard]] std::vector<std::string> passed_variables();
+
+}  // namespace rp

@@ -1,0 +1,43 @@
+#include "launcher/hosts/mpirun_command.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace rp::test {
+namespace {
+
+TEST(MpirunArguments, StartOneLauncherOnEachHostWithItsWorkers) {
+  NodesCommand nodes{.hosts = {{.name = "a", .num_workers = 8}, {.name = "b"}},
+                     .rp_launch = "/opt/bin/rp-launch",
+                     .options = {"--tag-output"},
+                     .command = {"train", "--workers", "x"},
+                     .uses_gpus = false,
+                     .variables = {"RP_STORE"}};
+  const auto tail = [&] {
+    const std::vector<std::string> words = mpirun_arguments(nodes);
+    EXPECT_EQ(words.front(), "mpirun");
+    return std::vector<std::string>(std::ranges::find(words, "--host"), words.end());
+  };
+  EXPECT_THAT(tail(), testing::ElementsAre("--host", "a", "-n", "1", "-x", "RP_STORE", "/opt/bin/rp-launch",
+                                           "--tag-output", "--workers", "8", "--", "train", "--workers", "x", ":",
+                                           "--host", "b", "-n", "1", "-x", "RP_STORE", "/opt/bin/rp-launch",
+                                           "--tag-output", "--", "train", "--workers", "x"));
+  nodes.uses_gpus = true;
+  EXPECT_THAT(tail(), testing::Contains("--gpus"));
+}
+
+TEST(PassedVariables, AreThoseOfRoundPipeButNotTheHosts) {
+  setenv("RP_STORE", "shm", 1);
+  setenv("RP_HOSTS", "a,b", 1);
+  const std::vector<std::string> names = passed_variables();
+  EXPECT_THAT(names, testing::Contains("RP_STORE"));
+  EXPECT_THAT(names, testing::Not(testing::Contains("RP_HOSTS")));
+  unsetenv("RP_STORE");
+  unsetenv("RP_HOSTS");
+}
+
+}  // namespace
+}  // namespace rp::test
