@@ -10,6 +10,7 @@
 
 #include "common/system/clock.h"
 #include "common/text.h"
+#include "launcher/hosts/mpirun_command.h"
 #include "launcher/machine/child_process.h"
 #include "launcher/machine/program_path.h"
 #include "launcher/poll_set.h"
@@ -50,7 +51,10 @@ class NodesRun {
     ChildSpec spec;
     spec.program = find_mpirun();
     spec.arguments = arguments;
-    for (char** entry = environ; *entry != nullptr; ++entry) spec.environment.emplace_back(*entry);
+    for (char** entry = environ; *entry != nullptr; ++entry) {
+      const std::string text = *entry;
+      if (!names_hosts(text.substr(0, text.find('=')))) spec.environment.push_back(text);
+    }
     const sigset_t handled = SignalReader::handled();
     pthread_sigmask(SIG_BLOCK, &handled, &spec.signal_mask);
     getrlimit(RLIMIT_NOFILE, &spec.open_files);

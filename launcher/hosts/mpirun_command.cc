@@ -31,13 +31,14 @@ std::vector<std::string> mpirun_arguments(const NodesCommand& nodes) {
   return words;
 }
 
+bool names_hosts(const std::string& variable) { return variable == "RP_HOSTS" || variable == "RP_HOSTFILE"; }
+
 std::vector<std::string> passed_variables() {
   std::vector<std::string> names;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string text = *entry;
     const std::string name = text.substr(0, text.find('='));
-    const bool names_hosts = name == "RP_HOSTS" || name == "RP_HOSTFILE";
-    if ((name.starts_with("RP_") && !names_hosts) || name == "LD_LIBRARY_PATH") names.push_back(name);
+    if ((name.starts_with("RP_") && !names_hosts(name)) || name == "LD_LIBRARY_PATH") names.push_back(name);
   }
   return names;
 }

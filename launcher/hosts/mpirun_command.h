@@ -22,6 +22,10 @@ struct NodesCommand {
 // Returns the arguments of mpirun, whose name comes first.
 [[nodiscard]] std::vector<std::string> mpirun_arguments(const NodesCommand& nodes);
 
+// Returns true for the variables that name hosts: the nodes must not see them, or each would start
+// all hosts again.
+[[nodiscard]] bool names_hosts(const std::string& variable);
+
 // Returns the names of this process's variables that the runs on all hosts need: those of RoundPipe,
 // and the path of libraries.
 [[nodiscard]] std::vector<std::string> passed_variables();
