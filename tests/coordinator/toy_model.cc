@@ -1,6 +1,8 @@
 #include "tests/coordinator/toy_model.h"
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <memory>
 
 #include "common/check.h"
@@ -117,6 +119,10 @@ Catalogue toy_catalogue(const ToyConfig& config, NodePlace place) {
                             place);
 }
 
+bool same_numbers(const std::vector<double>& a, const std::vector<double>& b) {
+  return std::ranges::equal(a, b, [](double x, double y) { return x == y || (std::isnan(x) && std::isnan(y)); });
+}
+
 float toy_initial_weight(GroupId group, std::uint64_t element) { return pseudo_random(1, group.value(), element); }
 
 Vector toy_input(const ToyConfig& config, int round, int microbatch) {
@@ -136,6 +142,7 @@ Vector toy_label(const ToyConfig& config, int round, int microbatch) {
     values.push_back(
         pseudo_random(3, static_cast<std::uint64_t>(round * 64 + microbatch), static_cast<std::uint64_t>(i)));
   }
+  if (round / config.rounds_per_step + 1 == config.overflowing_step) values[0] = std::numeric_limits<float>::infinity();
   return values;
 }
 
@@ -230,6 +237,7 @@ ToyResult toy_reference(const ToyConfig& config) {
   }
   ToyResult result;
   ThreadTeam team(1);
+  int num_applied = 0;
   for (int step = 1; step <= config.num_steps; ++step) {
     const int version = std::max(0, step - (config.asynchronous ? 2 : 1));
     IndexedVector<GroupId, Vector> weights;
@@ -240,7 +248,11 @@ ToyResult toy_reference(const ToyConfig& config) {
       result.losses.push_back(run_round(config, catalogue, weights, round, sums));
     }
     result.norms.push_back(norm_of(catalogue, sums));
-    UpdateStep coefficients = update_step_of(toy_rule(), step);
+    if (config.max_grad_norm > 0 && !std::isfinite(result.norms.back())) {  // the step is skipped
+      for (auto& versions : state.versions) versions.push_back(versions.back());
+      continue;
+    }
+    UpdateStep coefficients = update_step_of(toy_rule(), ++num_applied);
     if (config.max_grad_norm > 0 && result.norms.back() > config.max_grad_norm) {
       coefficients.gradient_scale = static_cast<float>(config.max_grad_norm / (result.norms.back() + 1e-6));
     }

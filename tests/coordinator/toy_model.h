@@ -29,6 +29,7 @@ struct ToyConfig {
   bool asynchronous = false;
   DType dtype = DType::kFloat32;
   double max_grad_norm = 0;
+  int overflowing_step = 0;                      // a gradient of this step is infinite; needs clipping; 0: none
   bool scales_loss = false;                      // by powers of two, which must not change results
   ExitCode failure_code = ExitCode::kUserError;  // of the exception that the failing layer throws
   int failing_layer = -1;                        // this layer throws in the last microbatch of step 2; -1: none
@@ -48,6 +49,9 @@ struct ToyResult {
   std::vector<float> masters;  // all weight groups
   bool operator==(const ToyResult&) const = default;
 };
+
+// Returns true if all numbers have the same bits, or are both NaN.
+[[nodiscard]] bool same_numbers(const std::vector<double>& a, const std::vector<double>& b);
 
 Catalogue toy_catalogue(const ToyConfig& config, NodePlace place = {});
 float toy_initial_weight(GroupId group, std::uint64_t element);
