@@ -55,8 +55,7 @@ class MpiNetwork : public NodeNetwork {
   int test();
   void fail(int code, const char* what);
 
-  NodePlace place_;      // set when the constructor returns
-  int largest_tag_ = 0;  // used by the thread
+  NodePlace place_;  // set when the constructor returns
 
   Mutex mutex_;
   CondVar changed_;
