@@ -221,7 +221,7 @@ void Updates::release(Version version, GroupId group) {
 // The sum of a group belongs to one step until that step is applied to the group. In an
 // asynchronous run, the next step may have gradients before that.
 std::deque<Updates::PartToAdd>::iterator Updates::addable() {
-  return std::ranges::find_if(to_add_, [this](const PartToAdd& part) {
+  return std::ranges::find_if(to_add_, [this](const PartToAdd& part) RP_REQUIRES(mutex_) {
     return updated_[group_of(part.part.use)] + 1 >= part.version &&
            step_at(part.version).is_next(part.part.use, part.round, part.part.elements);
   });
