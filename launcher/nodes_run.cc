@@ -22,7 +22,7 @@ namespace rp {
 namespace {
 
 // What mpirun needs to end the processes of all hosts after TERM; then it is killed.
-constexpr std::int64_t kEndNs = 10 * kNsPerSecond;
+constexpr std::int64_t kMpirunEndNs = 10 * kNsPerSecond;
 
 // The exit codes that Open MPI 4 has for failures of its own (docs/design/several-nodes.md).
 struct MpirunCode {
@@ -90,7 +90,7 @@ class NodesRun {
     } else if (!ends_at_once_ && number != SIGUSR1) {
       ends_at_once_ = true;
       mpirun_->send_signal(SIGTERM);
-      deadline_ = Deadline::after_ns(kEndNs);
+      deadline_ = Deadline::after_ns(kMpirunEndNs);
     }
   }
 
