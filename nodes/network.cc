@@ -16,7 +16,7 @@ const char* node_message_name(NodeMessageKind kind) {
   return "";
 }
 
-void NodeNetwork::add_failure_handler(std::function<void(std::exception_ptr)> handler) {
+void NodeNetwork::add_failure_handler(const std::function<void(std::exception_ptr)>& handler) {
   std::exception_ptr failure;
   {
     MutexLock lock(failure_mutex_);

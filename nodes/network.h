@@ -51,7 +51,7 @@ class NodeNetwork {
 
   // Adds a function that is called once this node cannot go on, because the network has failed or
   // report_failure() was called: messages that are not complete may never be. It must not wait.
-  void add_failure_handler(std::function<void(std::exception_ptr)> handler);
+  void add_failure_handler(const std::function<void(std::exception_ptr)>& handler);
   // The first call counts.
   void report_failure(const std::exception_ptr& error);
 

@@ -35,7 +35,7 @@ class EmulatedGroupUpdater : public GroupUpdater {
 
  private:
   // Returns the bytes of the gradients of a group's uses, as the update reads them.
-  [[nodiscard]] std::uint64_t gradient_bytes(GroupId group) const;
+  [[nodiscard]] std::uint64_t gradient_bytes(GroupId index) const;
   void pass(std::uint64_t bytes) const;
 
   const Catalogue& catalogue_;
