@@ -2,20 +2,6 @@
 
 namespace rp {
 
-const char* node_message_name(NodeMessageKind kind) {
-  switch (kind) {
-    case NodeMessageKind::kComparison: return "comparison";
-    case NodeMessageKind::kDecision: return "decision";
-    case NodeMessageKind::kGradient: return "gradient";
-    case NodeMessageKind::kWeights: return "weights";
-    case NodeMessageKind::kSquares: return "sums of squares";
-    case NodeMessageKind::kSaved: return "checksum of a saved state";
-    case NodeMessageKind::kMasters: return "masters";
-    case NodeMessageKind::kLosses: return "losses";
-  }
-  return "";
-}
-
 void NodeNetwork::add_failure_handler(const std::function<void(std::exception_ptr)>& handler) {
   std::exception_ptr failure;
   {

@@ -28,7 +28,6 @@ enum class NodeMessageKind : std::uint8_t {
   kMasters,     // a piece of the masters of a parameter; its number is the pipeline
   kLosses,      // the losses of a round; its number is the pipeline
 };
-[[nodiscard]] const char* node_message_name(NodeMessageKind kind);
 
 struct NodeMessageTag {
   NodeMessageKind kind{};

@@ -122,6 +122,8 @@ void Pipeline::Impl::note_few_microbatches(const RoundTraits& traits) {
 std::shared_ptr<Round> Pipeline::Impl::accept(const RoundTraits& traits, const Batch& inputs, const Batch& arguments,
                                               const CallOptions& options) {
   Coordinator& coordinator = this->coordinator();
+  if (traits.gives_outputs() || traits.keeps_graph)
+    refuse_on_several_nodes("outputs and graphs of rounds stay on one node");
   if (const int signal = session_.agreed_stop_signal(); signal != 0) throw Interrupted(signal);
   note_few_microbatches(traits);
   const std::optional<Plan> plan = plan_of(options);
@@ -131,6 +133,11 @@ std::shared_ptr<Round> Pipeline::Impl::accept(const RoundTraits& traits, const B
     model_.check()({inputs.tensors, traits.gives_loss() ? losses_[traits.loss].name : "", arguments.tensors});
   }
   return coordinator.accept_round(traits, split.blocks(), plan ? &*plan : nullptr);
+}
+
+void Pipeline::Impl::refuse_on_several_nodes(const char* why) const {
+  const int num_nodes = runtime_->place().num_nodes;
+  if (num_nodes > 1) throw Error(ExitCode::kUsage, cat("a run on ", num_nodes, " nodes: ", why, "; use one node"));
 }
 
 PackedTensors Pipeline::Impl::outputs_of(std::shared_ptr<Round> round) {

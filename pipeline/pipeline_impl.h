@@ -52,6 +52,8 @@ class Pipeline::Impl {
   [[nodiscard]] int loss_number(const CallOptions& options) const;
   [[nodiscard]] std::shared_ptr<Round> accept(const RoundTraits& traits, const Batch& inputs, const Batch& arguments,
                                               const CallOptions& options);
+  // Throws rp::Error (kUsage), with the reason, if the run has several nodes.
+  void refuse_on_several_nodes(const char* why) const;
   // Returns the outputs that the round keeps for the caller.
   [[nodiscard]] PackedTensors outputs_of(std::shared_ptr<Round> round);
   [[nodiscard]] FunctionUpdate& function_update();

@@ -204,16 +204,6 @@ void Updates::gradient_committed(Version version, const CommittedGradient& gradi
   changed_.notify_all();
 }
 
-void Updates::round_elsewhere(int node, Version version, std::uint64_t round) {
-  MutexLock lock(mutex_);
-  PendingStep& step = step_at(version);
-  for (const GroupId group : groups_) {
-    if (store_.catalogue().owned(group).is_empty()) continue;
-    for (std::uint32_t use = 0; use < store_.catalogue().weight_groups()[group].num_uses; ++use) step.hold(group);
-  }
-  exchange_->expect_gradients(node, version, round);
-}
-
 void Updates::release(Version version, GroupId group) {
   if (step_at(version).release(group)) changed_.notify_all();
 }
@@ -286,52 +276,6 @@ void Updates::drop_hold(UseId use) {
   mutex_.lock();
 }
 
-// Exchange
-
-bool Updates::take_events() {
-  if (exchange_ == nullptr) return false;
-  const std::vector<ExchangeEvent> events = exchange_->take_events();
-  for (const ExchangeEvent& event : events) {
-    std::visit([this](const auto& some_event) RP_REQUIRES(mutex_) { note(some_event); }, event);
-  }
-  return !events.empty();
-}
-
-void Updates::note(const ReceivedGradient& gradient) {
-  to_add_.push_back({.version = gradient.version,
-                     .round = gradient.round,
-                     .part = {.use = gradient.use, .elements = gradient.elements, .data = gradient.data},
-                     .received = gradient});
-}
-
-void Updates::note(const SentGradient& sent) { drop_hold(sent.use); }
-
-void Updates::note(const SentWeights& sent) {
-  --num_sends_of_weights_;
-  const std::uint32_t num_copies = store_.catalogue().weight_groups()[sent.group].num_copies;
-  release(sent.version + num_copies, sent.group);
-  changed_.notify_all();
-}
-
-void Updates::note(const ReceivedWeights& received) {
-  PendingStep& step = steps_.begin()->second;
-  mutex_.unlock();
-  publish(received.group, received.version);
-  mutex_.lock();
-  step.count_published();
-  end_step_if_complete(received.version, step);
-}
-
-void Updates::note(const ReceivedSquares&) {
-  const Version version = steps_.begin()->first;
-  PendingStep& step = steps_.begin()->second;
-  for (const GroupId group : groups_) step.set_square_sum(group, squares_.sum(group));
-  step.set_squares_known();
-  end_step_if_complete(version, step);
-}
-
-// Steps
-
 void Updates::finish_norm(PendingStep& step) {
   step.finish_norm(loss_scaler_.scale_of(step.used_version()));
   step.outcome()->is_final = !records_steps();
@@ -345,16 +289,6 @@ void Updates::sum_squares(Version version, GroupId group) {
   beat();
   trace_end(TraceKind::kNorm, version, group, since);
   mutex_.lock();
-}
-
-void Updates::exchange_squares(PendingStep& step) {
-  step.set_squares_summed();
-  if (exchange_ != nullptr && !groups_.empty())
-    return exchange_->exchange_squares([this](int node) { return squares_.of_node(node); });
-  for (const GroupId group : groups_) {
-    if (computes_squares(group)) step.set_square_sum(group, squares_.sum(group));
-  }
-  step.set_squares_known();
 }
 
 std::vector<CommittedGradient> Updates::taken_by(GroupId group, const PendingStep& step) const {
@@ -465,14 +399,6 @@ void Updates::update_one_group(Version version, PendingStep& step) {
   if (moves_weights) return send_weights(group, version);
   step.count_published();
   end_step_if_complete(version, step);
-}
-
-// A send reads the working copy, like a task.
-void Updates::send_weights(GroupId group, Version version) {
-  if (store_.catalogue().owned(group).is_empty()) return;
-  ++num_sends_of_weights_;
-  step_at(version + store_.catalogue().weight_groups()[group].num_copies).hold(group);
-  exchange_->send_weights(group, version);
 }
 
 void Updates::publish(GroupId group, Version version) {

@@ -88,6 +88,13 @@ bool is_tied(const ToyConfig& config, int layer) {
 
 }  // namespace
 
+std::ostream& operator<<(std::ostream& out, const ToyConfig& config) {
+  return out << config.num_layers << " layers, " << config.num_microbatches << " microbatches, "
+             << config.rounds_per_step << " rounds a step, asynchronous " << config.asynchronous << ", tied "
+             << config.tied << ", clipping " << config.max_grad_norm << ", loss scaling " << config.scales_loss << ", "
+             << dtype_bytes(config.dtype) << "-byte weights";
+}
+
 ToyConfig random_toy_config(std::mt19937& random) {
   ToyConfig config;
   config.num_layers = draw(random, 2, 9);

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstring>
+#include <ostream>
 #include <random>
 #include <stdexcept>
 #include <vector>
@@ -39,6 +40,9 @@ struct ToyConfig {
 [[nodiscard]] inline int draw(std::mt19937& random, int low, int high) {
   return low + static_cast<int>(random() % static_cast<unsigned>(high - low + 1));
 }
+
+// Describes a training, for the message of a failed test.
+std::ostream& operator<<(std::ostream& out, const ToyConfig& config);
 
 // Draws everything of a training except the loss scaling.
 [[nodiscard]] ToyConfig random_toy_config(std::mt19937& random);

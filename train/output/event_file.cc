@@ -1,11 +1,8 @@
 #include "train/output/event_file.h"
 
-#include <unistd.h>
-
 #include <array>
 #include <bit>
 #include <chrono>
-#include <climits>
 #include <cstring>
 #include <system_error>
 
