@@ -2,7 +2,9 @@
 // A mutex and a condition variable that clang's thread-safety analysis understands; std::mutex is invisible to it.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <mutex>
 
 #if defined(__clang__)
@@ -44,6 +46,12 @@ class CondVar {
   void wait(Mutex& mutex) RP_REQUIRES(mutex) {
     std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);
     condition_.wait(lock);
+    lock.release();
+  }
+  // The same, for at most so long.
+  void wait_for_ns(Mutex& mutex, std::int64_t ns) RP_REQUIRES(mutex) {
+    std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);
+    condition_.wait_for(lock, std::chrono::nanoseconds(ns));
     lock.release();
   }
   void notify_all() { condition_.notify_all(); }

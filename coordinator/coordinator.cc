@@ -15,7 +15,8 @@ namespace rp {
 namespace {
 
 Wait wait_for_round(WaitKind kind, const Round& round) {
-  Wait wait{.kind = kind, .numbers = {static_cast<std::int64_t>(round.number), round.traits.pipeline}};
+  Wait wait{.kind = round.is(RoundState::kElsewhere) ? WaitKind::kNodeRound : kind,
+            .numbers = {static_cast<std::int64_t>(round.number), round.traits.pipeline}};
   for (const Slot& slot : round.slots) {  // the last slot that the wait needs
     if (kind == WaitKind::kRoundEnd || slot.phase != Phase::kBackward)
       wait.slot = static_cast<std::int64_t>(slot.number.value());
@@ -330,7 +331,7 @@ void Coordinator::synchronize() {
       state_.sleep(waits_, {.kind = WaitKind::kCommits});
     }
     while (losses_ != nullptr && !losses_->is_idle() && !state_.has_failed()) {
-      state_.sleep(waits_, {.kind = WaitKind::kCommits});
+      state_.sleep(waits_, {.kind = WaitKind::kNodeReceipt});
     }
     state_.check_failure();
     waits_.publish_none();

@@ -85,17 +85,24 @@ std::optional<HangWatch::Culprit> HangWatch::culprit_of(const std::vector<Proces
   const ProcessSnapshot& coordinator = processes.front();
   const Wait* commit = wait_of(coordinator, "commit");
   const Wait* caller = wait_of(coordinator, "caller");
+  // Those have a watch of their own. If they are gone, no heartbeats come (nodes/heartbeats.h).
+  const bool waits_for_other_nodes =
+      std::ranges::any_of(coordinator.waits, [](const auto& wait) { return wait.second.is_for_other_nodes(); });
   const bool waits_for_worker =
       commit != nullptr && (commit->kind == WaitKind::kCompletion || commit->kind == WaitKind::kWorkerStart);
   if (!waits_for_worker) {
-    if (caller == nullptr || caller->kind == WaitKind::kWorkerStart) return std::nullopt;  // see check_starting()
+    if (caller == nullptr || waits_for_other_nodes) return std::nullopt;
+    if (caller->kind == WaitKind::kWorkerStart) return std::nullopt;  // see check_starting()
     return Culprit{.process = 0, .thread = "rp-updates"};
   }
   const auto place = static_cast<std::size_t>(commit->numbers[0]) + 1;
   if (place >= processes.size() || processes[place].status) return Culprit{.process = 0, .thread = "rp-watch"};
   const ProcessSnapshot& worker = processes[place];
   if (worker.state < ProcessState::kIdle) return std::nullopt;  // it starts
-  if (waits_for_updates(worker, commit->slot)) return Culprit{.process = 0, .thread = "rp-updates"};
+  if (waits_for_updates(worker, commit->slot)) {
+    if (waits_for_other_nodes) return std::nullopt;
+    return Culprit{.process = 0, .thread = "rp-updates"};
+  }
   Culprit culprit{.process = place, .thread = "rp-compute", .slot = commit->slot};
   if (wait_of(worker, "compute") == nullptr) return culprit;
   for (const char* name : {"inputs", "weights", "gradients"}) {

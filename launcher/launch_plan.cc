@@ -141,6 +141,7 @@ LaunchPlan make_launch_plan(const LaunchOptions& options, const LocalMachine& ma
   // The other nodes cannot go on without a coordinator that has died.
   plan.restarts_coordinator = options.restarts_coordinator && plan.num_nodes == 1;
   plan.max_restarts = options.max_restarts;
+  plan.time_limit_seconds = options.time_limit_seconds;
   plan.attaches_on_fault = options.settings.attach_on_fault.value_or(false);
   plan.log_dir = options.log_dir.value_or("");
   const GpuChoice choice = chosen_gpus(options, machine, own_directory, library_path);

@@ -36,8 +36,9 @@ struct LaunchPlan {
   WorkerFailurePolicy on_worker_failure = WorkerFailurePolicy::kReplay;
   bool restarts_coordinator = false;
   int max_restarts = 0;
-  bool attaches_on_fault = false;  // a process that crashes waits for a debugger
-  std::string note;                // a note for the user about the choice of GPUs; empty if there is none
+  std::int64_t time_limit_seconds = 0;  // then the run is asked to stop, as by USR1; 0: none
+  bool attaches_on_fault = false;       // a process that crashes waits for a debugger
+  std::string note;                     // a note for the user about the choice of GPUs; empty if there is none
 };
 
 // The resources of this machine, and the variables of its environment that affect the plan.

@@ -9,6 +9,7 @@
 #include "common/program_main.h"
 #include "common/text.h"
 #include "launcher/doctor/doctor.h"
+#include "launcher/hosts/connection_watch.h"
 #include "launcher/hosts/mpirun_command.h"
 #include "launcher/launch_plan.h"
 #include "launcher/machine/mpi_job.h"
@@ -32,15 +33,20 @@ int launch_on_hosts(const rp::LaunchOptions& options) {
     throw rp::Error(rp::ExitCode::kUsage,
                     "--hosts inside a job of MPI: mpirun or srun has chosen the hosts; leave the option out");
   }
-  const std::vector<std::string> arguments = rp::mpirun_arguments({.hosts = options.hosts,
-                                                                   .rp_launch = own_directory() / "rp-launch",
-                                                                   .options = options.options_of_node,
-                                                                   .command = options.command,
-                                                                   .uses_gpus = options.gpus.has_value(),
-                                                                   .variables = rp::passed_variables()});
-  if (!options.dry_run) return rp::run_on_hosts(arguments);
+  const rp::NodesCommand command{.hosts = options.hosts,
+                                 .rp_launch = own_directory() / "rp-launch",
+                                 .options = options.options_of_node,
+                                 .command = options.command,
+                                 .uses_gpus = options.gpus.has_value(),
+                                 .variables = rp::passed_variables(),
+                                 .timeout_seconds = *options.settings.completed({}).node_timeout_seconds};
+  if (!options.dry_run) {
+    return rp::run_on_hosts({.command = command,
+                             .max_restarts = options.restarts_nodes ? options.max_restarts : 0,
+                             .time_limit_seconds = options.time_limit_seconds});
+  }
   std::string text;
-  for (const std::string& word : arguments) text += rp::cat(text.empty() ? "" : " ", word);
+  for (const std::string& word : rp::mpirun_arguments(command)) text += rp::cat(text.empty() ? "" : " ", word);
   return rp::print_output(text + "\n");
 }
 
@@ -65,8 +71,10 @@ int launch(const std::vector<std::string>& arguments) {
       rp::make_launch_plan(options, rp::observe_machine(options.gpus.has_value()), own_directory(), library_path);
   if (!plan.note.empty()) std::cerr << "rp-launch: note: " << plan.note << "\n";
   if (options.dry_run) return rp::print_output(rp::launch_plan_table(plan));
-  rp::Supervisor supervisor(std::move(plan));
-  return supervisor.run();
+  const bool is_one_of_several = plan.num_nodes > 1;
+  const int code = rp::Supervisor(std::move(plan)).run();
+  if (is_one_of_several && code != 0) rp::end_daemon_if_cut_off();
+  return code;
 }
 
 }  // namespace

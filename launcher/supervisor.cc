@@ -37,6 +37,7 @@ Supervisor::Supervisor(LaunchPlan plan)
 
 int Supervisor::run() {
   members_.reserve(run_.plan.processes.size());  // a message may start the workers while a loop visits the members
+  if (run_.plan.time_limit_seconds > 0) time_limit_ = Deadline::after_ns(run_.plan.time_limit_seconds * kNsPerSecond);
   RP_CRASH_POINT("launcher.start.is_ready");
   members_.push_back(std::make_unique<Member>(run_, run_.plan.processes[0]));
   RP_CRASH_POINT("launcher.start.starts_coordinator");
@@ -51,6 +52,7 @@ int Supervisor::run() {
     has_been_stopped_ = false;
     if (all_dead() && !phase_.is(RunPhase::kRestarting) && !phase_.is(RunPhase::kDone)) move_to(RunPhase::kDone);
     if (deadline_.passed()) on_deadline();
+    if (time_limit_.passed()) on_time_limit();
     if (hangs_.next_check().passed()) check_hangs();
     serve_debuggers();
     if (progress_.next_check().passed()) phase_.is(RunPhase::kRunning) ? progress_.check() : progress_.stop();
@@ -62,7 +64,7 @@ int Supervisor::run() {
 Deadline Supervisor::next_deadline() const {
   Deadline next = deadline_;
   for (const Deadline& other :
-       {progress_.next_check(), lost_.next_start(), hangs_.next_check(), visits_check_, restart_start_}) {
+       {progress_.next_check(), lost_.next_start(), hangs_.next_check(), visits_check_, restart_start_, time_limit_}) {
     if (other.left_ns() < next.left_ns()) next = other;
   }
   return next;
@@ -142,6 +144,12 @@ void Supervisor::on_slow_deaths() {
                  ") does not end after SIGKILL: it hangs in the kernel; see /proc/", member->pid(), "/stack\n"));
   }
   move_to(RunPhase::kDone);
+}
+
+void Supervisor::on_time_limit() {
+  time_limit_ = Deadline::never();
+  run_.say(cat("rp-launch: the time limit of ", run_.plan.time_limit_seconds, " s is reached\n"));
+  kill(getpid(), SIGUSR1);  // read_signals() gets it
 }
 
 void Supervisor::add_to(PollSet& set) {

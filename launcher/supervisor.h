@@ -41,6 +41,7 @@ class Supervisor {
   void move_to(RunPhase to);
   void on_deadline();
   void on_slow_deaths();
+  void on_time_limit();
   // Returns whether the coordinator has written a part of the program's state since the last call.
   [[nodiscard]] bool writes_state();
 
@@ -137,6 +138,7 @@ class Supervisor {
   LostWorkers lost_;
   ProgramRestarts restarts_;
   bool is_restartable_ = false;                 // the coordinator has declared that another process can take its place
+  Deadline time_limit_ = Deadline::never();     // of the run
   Deadline restart_start_ = Deadline::never();  // in the phase kRestarting: not before that
 };
 

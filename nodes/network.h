@@ -27,6 +27,7 @@ enum class NodeMessageKind : std::uint8_t {
   kSaved,       // the checksum of a part of a saved state; its number is the pipeline
   kMasters,     // a piece of the masters of a parameter; its number is the pipeline
   kLosses,      // the losses of a round; its number is the pipeline
+  kHeartbeat,   // the sender is alive
 };
 
 struct NodeMessageTag {

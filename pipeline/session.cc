@@ -111,6 +111,7 @@ Session::Impl::Impl(int argc, char** argv, const SessionOptions& options)
   if (is_coordinator() && role_.num_nodes > 1) {
     network_ = connect_nodes(role_.num_nodes);
     agreement_ = std::make_unique<NodeAgreement>(*network_);
+    heartbeats_.emplace(*network_, *settings_.node_timeout_seconds * kNsPerSecond);
   }
   runtime_ = std::make_shared<Runtime>(settings_, std::move(backend), role_.num_workers, network_.get());
   if (is_coordinator()) {
@@ -152,11 +153,19 @@ Session::Impl::~Impl() {
 }
 
 int Session::Impl::agreed_stop_signal() {
-  return agreement_ ? agreement_->stop_signal(rp::stop_signal()) : rp::stop_signal();
+  if (!agreement_) return rp::stop_signal();
+  if (place().node > 0) user_waits().publish({.kind = WaitKind::kNodeDecision});
+  const int signal = agreement_->stop_signal(rp::stop_signal());
+  user_waits().publish_none();
+  return signal;
 }
 
 std::string Session::Impl::from_first_node(const std::string& own) {
-  return agreement_ ? agreement_->from_first(own) : own;
+  if (!agreement_) return own;
+  if (place().node > 0) user_waits().publish({.kind = WaitKind::kNodeDecision});
+  std::string decision = agreement_->from_first(own);
+  user_waits().publish_none();
+  return decision;
 }
 
 void Session::Impl::open_trace(const char* program) {
@@ -189,8 +198,9 @@ void Session::Impl::end() {
   if (finishes && !error) runtime_->report_run();
   if (error) end_process(error);  // not reported yet, and a destructor cannot throw it
   if (finishes && network_) {
-    (void)agreement_->from_first("");  // the others wait here while the first one writes, and not in MPI, which spins
+    (void)from_first_node("");  // the others wait here while the first one writes, and not in MPI, which spins
     agreement_->finish();
+    heartbeats_->finish();
     network_->finish();
   }
   if (coordinator != nullptr) coordinator->end();

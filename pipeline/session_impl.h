@@ -16,6 +16,7 @@
 #include "launcher/process/process_role.h"
 #include "launcher/trace/run_trace.h"
 #include "nodes/agreement.h"
+#include "nodes/heartbeats.h"
 #include "nodes/network.h"
 #include "pipeline/process/lifecycles.h"
 #include "pipeline/process/worker_watch.h"
@@ -83,6 +84,7 @@ class Session::Impl {
   int wait_timeout_seconds_ = 0;              // as the user has set it; 0: not set
   std::unique_ptr<NodeNetwork> network_;      // of a coordinator; nullptr if there is one node
   std::unique_ptr<NodeAgreement> agreement_;  // the same
+  std::optional<NodeHeartbeats> heartbeats_;  // the same
   std::shared_ptr<Runtime> runtime_;
   FaultBoard* board_ = nullptr;          // that of rp-launch; if alone, that of this process, for report_hang()
   std::optional<FaultBoard> own_board_;  // used if alone

@@ -19,14 +19,16 @@ PendingStep::PendingStep(Version version, const Catalogue& catalogue, std::uint3
   for (const GroupId group : groups) holds_[group] = 0;
 }
 
-void PendingStep::hold(GroupId group) {
+void PendingStep::hold(GroupId group, Holder holder) {
   int& holds = holds_.at(group);
   RP_ASSERT(!is_called() || holds > 0);
   ++holds;
+  ++(holder == Holder::kThisNode ? num_holds_ : num_holds_of_others_);
 }
 
-bool PendingStep::release(GroupId group) {
+bool PendingStep::release(GroupId group, Holder holder) {
   int& holds = holds_.at(group);
+  --(holder == Holder::kThisNode ? num_holds_ : num_holds_of_others_);
   RP_ASSERT(holds > 0);
   if (--holds > 0 || !is_called()) return false;
   ready_.insert(group);

@@ -64,10 +64,14 @@ class PendingStep {
   PendingStep(Version version, const Catalogue& catalogue, std::uint32_t pipeline, std::span<const GroupId> groups,
               bool scales_loss, bool is_recorded);
 
-  // hold(): the group must not be updated before this is undone by release(), which returns true if
-  // the group became ready. REQUIRES: the group is not ready.
-  void hold(GroupId group);
-  [[nodiscard]] bool release(GroupId group);
+  // Which nodes end a hold of a group.
+  enum class Holder : std::uint8_t { kThisNode, kOtherNodes };
+  // hold(): the group must not be updated before this is undone by release() of the same holder, which returns true
+  // if the group became ready. REQUIRES: the group is not ready.
+  void hold(GroupId group, Holder holder = Holder::kThisNode);
+  [[nodiscard]] bool release(GroupId group, Holder holder = Holder::kThisNode);
+  // Returns true if only other nodes hold groups.
+  [[nodiscard]] bool waits_for_other_nodes() const { return num_holds_ == 0 && num_holds_of_others_ > 0; }
 
   // Notes that step() was called.
   void call(Version used_version, StepRequest request);
@@ -108,6 +112,7 @@ class PendingStep {
   // Counts a group whose new version is published, which all nodes have updated.
   void count_published() { ++num_published_; }
   // Returns true if all groups are published and all squares known.
+  [[nodiscard]] std::uint32_t num_published() const { return num_published_; }
   [[nodiscard]] bool is_complete() const { return num_published_ == groups_.size() && squares_ == Squares::kKnown; }
 
   // Stores the sum of squares of a group's gradient.
@@ -157,7 +162,9 @@ class PendingStep {
   const std::shared_ptr<StepOutcome> outcome_ = std::make_shared<StepOutcome>();
   enum class Squares : std::uint8_t { kNone, kSummed, kKnown };
   Squares squares_ = Squares::kNone;
-  std::map<GroupId, int> holds_;                  // by group
+  std::map<GroupId, int> holds_;  // by group
+  std::int64_t num_holds_ = 0;    // of all groups, of this node
+  std::int64_t num_holds_of_others_ = 0;
   std::map<GroupId, double> square_sums_;         // by group
   std::map<UseId, CommittedGradient> gradients_;  // by use
   struct SumProgress {

@@ -204,8 +204,8 @@ void Updates::gradient_committed(Version version, const CommittedGradient& gradi
   changed_.notify_all();
 }
 
-void Updates::release(Version version, GroupId group) {
-  if (step_at(version).release(group)) changed_.notify_all();
+void Updates::release(Version version, GroupId group, PendingStep::Holder holder) {
+  if (step_at(version).release(group, holder)) changed_.notify_all();
 }
 
 // The sum of a group belongs to one step until that step is applied to the group. In an
@@ -219,13 +219,19 @@ std::deque<Updates::PartToAdd>::iterator Updates::addable() {
 
 // Returns what the thread waits for: the gradients of a step that was called, or the next step.
 Wait Updates::missing() {
+  if (steps_.empty() && num_sends_of_weights_ > 0) return {.kind = WaitKind::kNodeReceipt};
   if (steps_.empty() || !steps_.begin()->second.is_called()) {
     return {.kind = WaitKind::kNextStep, .numbers = {static_cast<std::int64_t>(version_.value())}};
   }
   const auto& [version, step] = *steps_.begin();
-  return {.kind = WaitKind::kGradients,
-          .numbers = {static_cast<std::int64_t>(version.value()), step.num_ready(),
-                      static_cast<std::int64_t>(groups_.size())}};
+  const auto number = static_cast<std::int64_t>(version.value());
+  const auto num_groups = static_cast<std::int64_t>(groups_.size());
+  if (step.squares_are_summed() && !step.squares_are_known())
+    return {.kind = WaitKind::kNodeSquares, .numbers = {number}};
+  if (step.all_are_taken())
+    return {.kind = WaitKind::kNodeWeights, .numbers = {number, step.num_published(), num_groups}};
+  return {.kind = step.waits_for_other_nodes() ? WaitKind::kNodeGradients : WaitKind::kGradients,
+          .numbers = {number, step.num_ready(), num_groups}};
 }
 
 void Updates::run() {
@@ -263,7 +269,8 @@ void Updates::add_one_gradient() {
   if (adding.received) exchange_->give_back(*adding.received);
   if (!step.is_last(use, adding.part.elements)) return;
   if (!adding.received) drop_hold(use);
-  if (!stopped_) release(adding.version, group_of(use));
+  const auto holder = adding.received ? PendingStep::Holder::kOtherNodes : PendingStep::Holder::kThisNode;
+  if (!stopped_) release(adding.version, group_of(use), holder);
 }
 
 void Updates::drop_hold(UseId use) {

@@ -169,7 +169,8 @@ class Updates {
   // Returns the first part of a gradient in to_add_ that may be added now, or the end.
   [[nodiscard]] std::deque<PartToAdd>::iterator addable() RP_REQUIRES(mutex_);
   [[nodiscard]] bool can_update() RP_REQUIRES(mutex_) { return !steps_.empty() && steps_.begin()->second.can_update(); }
-  void release(Version version, GroupId group) RP_REQUIRES(mutex_);
+  void release(Version version, GroupId group, PendingStep::Holder holder = PendingStep::Holder::kThisNode)
+      RP_REQUIRES(mutex_);
   [[nodiscard]] GroupId group_of(UseId use) const { return store_.catalogue().uses()[use].group; }
 
   // The work of the exchange between nodes. Returns false if nothing has happened since the last call.

@@ -10,7 +10,8 @@ void Updates::round_elsewhere(int node, Version version, std::uint64_t round) {
   PendingStep& step = step_at(version);
   for (const GroupId group : groups_) {
     if (store_.catalogue().owned(group).is_empty()) continue;
-    for (std::uint32_t use = 0; use < store_.catalogue().weight_groups()[group].num_uses; ++use) step.hold(group);
+    for (std::uint32_t use = 0; use < store_.catalogue().weight_groups()[group].num_uses; ++use)
+      step.hold(group, PendingStep::Holder::kOtherNodes);
   }
   exchange_->expect_gradients(node, version, round);
 }
@@ -36,7 +37,7 @@ void Updates::note(const SentGradient& sent) { drop_hold(sent.use); }
 void Updates::note(const SentWeights& sent) {
   --num_sends_of_weights_;
   const std::uint32_t num_copies = store_.catalogue().weight_groups()[sent.group].num_copies;
-  release(sent.version + num_copies, sent.group);
+  release(sent.version + num_copies, sent.group, PendingStep::Holder::kOtherNodes);
   changed_.notify_all();
 }
 
@@ -71,7 +72,7 @@ void Updates::exchange_squares(PendingStep& step) {
 void Updates::send_weights(GroupId group, Version version) {
   if (store_.catalogue().owned(group).is_empty()) return;
   ++num_sends_of_weights_;
-  step_at(version + store_.catalogue().weight_groups()[group].num_copies).hold(group);
+  step_at(version + store_.catalogue().weight_groups()[group].num_copies).hold(group, PendingStep::Holder::kOtherNodes);
   exchange_->send_weights(group, version);
 }
 

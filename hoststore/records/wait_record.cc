@@ -68,6 +68,14 @@ std::string Wait::text() const {
     case WaitKind::kOwnOutputs: return "the download of earlier outputs";
     case WaitKind::kStateSaved: return cat("weight group ", a, " to be saved");
     case WaitKind::kNextStep: return cat("the next step (version ", a, " of the weights is there)");
+    case WaitKind::kNodeDecision: return "the first node to make the same call";
+    case WaitKind::kNodeRound: return cat("another node to compute ", round_text(a));
+    case WaitKind::kNodeGradients:
+      return cat("other nodes' gradients for version ", a, " of the weights: ", b, " of ", c, " groups have theirs");
+    case WaitKind::kNodeSquares: return cat("other nodes' part of the gradient norm for version ", a);
+    case WaitKind::kNodeWeights:
+      return cat("other nodes to update version ", a, " of the weights: ", b, " of ", c, " groups are whole");
+    case WaitKind::kNodeReceipt: return "other nodes to receive what it has sent";
   }
   return "something that this rp-launch does not know";
 }

@@ -53,8 +53,15 @@ enum class WaitKind : std::uint32_t {
   kOwnOutputs = 23,  // the download of earlier microbatches' outputs
   // Waits of the coordinator for its own threads.
   kStateSaved = 24,  // weight group [0], whose version before the update is being saved
+  // Waits of the coordinator for other nodes.
+  kNodeDecision = 25,   // the first node to make the call that the program makes here
+  kNodeRound = 26,      // the losses of round [0] of pipeline [1]
+  kNodeGradients = 27,  // the gradients for version [0] of the weights; [1] of [2] weight groups have theirs
+  kNodeSquares = 28,    // their part of the gradient norm for version [0] of the weights
+  kNodeWeights = 29,    // the parts of version [0] of the weights that they update; [1] of [2] weight groups are whole
+  kNodeReceipt = 30,    // what this node has sent to be received
 };
-inline constexpr std::uint32_t kWaitKinds = 25;
+inline constexpr std::uint32_t kWaitKinds = 31;
 
 struct Wait {
   WaitKind kind = WaitKind::kNone;
@@ -64,8 +71,11 @@ struct Wait {
 
   // True for a wait that other threads of the same process end.
   [[nodiscard]] bool is_for_own_thread() const {
-    return (kind >= WaitKind::kOwnInputBuffer && kind <= WaitKind::kOwnGradientBuffer) || kind >= WaitKind::kOwnCopies;
+    return (kind >= WaitKind::kOwnInputBuffer && kind <= WaitKind::kOwnGradientBuffer) ||
+           (kind >= WaitKind::kOwnCopies && kind <= WaitKind::kStateSaved);
   }
+  // True for a wait that only other nodes end.
+  [[nodiscard]] bool is_for_other_nodes() const { return kind >= WaitKind::kNodeDecision; }
   // True for a wait of a thread that has nothing to do.
   [[nodiscard]] bool is_idle() const { return kind >= WaitKind::kNextTask && kind <= WaitKind::kNextStep; }
   // Returns the wait in words, for example "version 3 of weight group 7".

@@ -17,6 +17,7 @@ enum class ExitCode : int {
   kBadInput = 64,         // a wrong model, data or configuration file
   kNoResource = 69,       // memory, a GPU or disk space is missing
   kGpuFailed = 71,        // a GPU or its driver failed
+  kNodeLost = 72,         // another node of the run, or the network to it, is lost
   kOutputFailed = 74,     // output cannot be written
   kPreempted = 75,        // preempted after a checkpoint was written: requeue
   kTaskSetAside = 93,     // a task ended several workers and was not computed again

@@ -2,18 +2,32 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
+#include <utility>
+
 namespace rp {
+
+namespace {
+
+// Returns the settings with which the daemons notice after so many seconds that a host cannot be reached, and not after
+// 8 minutes.
+std::vector<std::pair<std::string, int>> keepalive(int timeout_seconds) {
+  const int num_probes = std::clamp(timeout_seconds - 1, 1, 3);
+  const int interval = std::max(1, timeout_seconds / 5);
+  return {{"oob_tcp_keepalive_time", std::max(1, timeout_seconds - num_probes * interval)},
+          {"oob_tcp_keepalive_intvl", interval},
+          {"oob_tcp_keepalive_probes", num_probes}};
+}
+
+}  // namespace
 
 std::vector<std::string> mpirun_arguments(const NodesCommand& nodes) {
   // Without --quiet it explains each exit code in ten lines; nodes_run.cc explains its own codes.
   std::vector<std::string> words = {"mpirun", "--quiet", "--bind-to", "none", "--oversubscribe", "--stdin", "none"};
   if (geteuid() == 0) words.emplace_back("--allow-run-as-root");
-  // A host that cannot be reached is noticed after 5 s instead of minutes.
-  for (const char* setting : {"oob_tcp_keepalive_time 2", "oob_tcp_keepalive_intvl 1", "oob_tcp_keepalive_probes 2"}) {
-    const std::string text = setting;
-    const std::size_t space = text.find(' ');
-    words.insert(words.end(), {"--mca", text.substr(0, space), text.substr(space + 1)});
-  }
+  for (const auto& [name, value] : keepalive(nodes.timeout_seconds))
+    words.insert(words.end(), {"--mca", name, std::to_string(value)});
   for (std::size_t i = 0; i < nodes.hosts.size(); ++i) {
     const Host& host = nodes.hosts[i];
     if (i > 0) words.emplace_back(":");
@@ -31,14 +45,17 @@ std::vector<std::string> mpirun_arguments(const NodesCommand& nodes) {
   return words;
 }
 
-bool names_hosts(const std::string& variable) { return variable == "RP_HOSTS" || variable == "RP_HOSTFILE"; }
+bool concerns_whole_run(const std::string& variable) {
+  constexpr std::array kNames = {"RP_HOSTS", "RP_HOSTFILE", "RP_TIME_LIMIT", "RP_ON_NODE_FAILURE"};
+  return std::ranges::find(kNames, variable) != kNames.end();
+}
 
 std::vector<std::string> passed_variables() {
   std::vector<std::string> names;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string text = *entry;
     const std::string name = text.substr(0, text.find('='));
-    if ((name.starts_with("RP_") && !names_hosts(name)) || name == "LD_LIBRARY_PATH") names.push_back(name);
+    if ((name.starts_with("RP_") && !concerns_whole_run(name)) || name == "LD_LIBRARY_PATH") names.push_back(name);
   }
   return names;
 }

@@ -17,14 +17,15 @@ struct NodesCommand {
   std::vector<std::string> command;    // the program and its arguments
   bool uses_gpus = false;              // the numbers of workers are numbers of GPUs
   std::vector<std::string> variables;  // names of variables that all hosts get
+  int timeout_seconds = 10;            // after which a host that does not answer is lost
 };
 
 // Returns the arguments of mpirun, whose name comes first.
 [[nodiscard]] std::vector<std::string> mpirun_arguments(const NodesCommand& nodes);
 
-// Returns true for the variables that name hosts: the nodes must not see them, or each would start
-// all hosts again.
-[[nodiscard]] bool names_hosts(const std::string& variable);
+// Returns true for the variables that only concern the run as a whole, such as RP_HOSTS. The nodes must not see them,
+// or each would start all hosts again.
+[[nodiscard]] bool concerns_whole_run(const std::string& variable);
 
 // Returns the names of this process's variables that the runs on all hosts need: those of RoundPipe,
 // and the path of libraries.

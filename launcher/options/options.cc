@@ -161,7 +161,7 @@ std::vector<std::string> options_of_node(const std::vector<std::string>& argumen
   for (std::size_t place = 0; place < end;) {
     const std::size_t length = option_length(arguments, place);
     const std::string name = arguments[place].substr(0, arguments[place].find('='));
-    if (name != "--hosts" && name != "--hostfile" && name != "--dry-run") {
+    if (name != "--hosts" && name != "--hostfile" && name != "--dry-run" && name != "--time-limit") {
       for (std::size_t i = 0; i < length; ++i) words.push_back(arguments[place + i]);
     }
     place += length;
@@ -183,6 +183,10 @@ void read_settings(const AskedSettings& asked, LaunchOptions& options) {
   if (const auto a = asked.value("on-coordinator-failure")) {
     options.restarts_coordinator = parse_choice(a->name, a->value, {"abort", "restart"}) == "restart";
   }
+  if (const auto a = asked.value("on-node-failure")) {
+    options.restarts_nodes = parse_choice(a->name, a->value, {"abort", "restart"}) == "restart";
+  }
+  if (const auto a = asked.value("time-limit")) options.time_limit_seconds = parse_seconds(a->name, a->value);
   if (const auto a = asked.value("on-worker-failure")) {
     const std::string policy = parse_choice(a->name, a->value, {"abort", "replay", "shrink"});
     options.on_worker_failure = policy == "replay"   ? WorkerFailurePolicy::kReplay
@@ -282,6 +286,24 @@ const std::vector<OptionSpec>& launch_option_specs() {
          .default_text = "3",
          .concerns = "rp-launch",
          .help = "Start at most N workers again in a run, then go on with fewer; and the program at most N times"},
+        {.name = "on-node-failure",
+         .argument = "abort|restart",
+         .variable = "RP_ON_NODE_FAILURE",
+         .default_text = "abort",
+         .concerns = "rp-launch",
+         .help =
+             "With --hosts: after a node was lost, end the run, or start the program again on the hosts that answer",
+         .details = "With `--hosts`: after a node was lost, end the run (`abort`), or start the program again on the "
+                    "hosts that answer (`restart`), at most `--max-restarts` times: see [Lost "
+                    "nodes](several-nodes.md#lost-nodes)"},
+        {.name = "time-limit",
+         .argument = "TIME",
+         .variable = "RP_TIME_LIMIT",
+         .default_text = "none",
+         .concerns = "rp-launch",
+         .help = "Ask the program to stop after 90s, 15m or 2h, as by the signal USR1: it ends with a checkpoint",
+         .details = "Ask the program to stop after `90s`, `15m` or `2h`, as by the signal USR1: a program that writes "
+                    "checkpoints writes one and ends with code 75"},
         {.name = "debug-worker",
          .argument = "N[=TOOL]",
          .variable = "RP_DEBUG_WORKER",

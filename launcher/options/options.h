@@ -36,6 +36,8 @@ struct LaunchOptions {
   WorkerFailurePolicy on_worker_failure = WorkerFailurePolicy::kReplay;
   bool restarts_coordinator = true;
   int max_restarts = 3;
+  bool restarts_nodes = false;          // of a run on several hosts
+  std::int64_t time_limit_seconds = 0;  // then the run is asked to stop, as by USR1; 0: none
   std::optional<DebugTool> debug_tool;
   std::vector<std::string> command;            // the program and its arguments, verbatim
   std::vector<Host> hosts{};                   // of a run on several; empty: this machine

@@ -117,6 +117,9 @@ std::string advice(const std::vector<ProcessSnapshot>& processes, std::int64_t n
   if (coordinator.state < ProcessState::kAttached) {
     return cat("the program is not through session.start(); `gdb -p ", coordinator.pid, "` shows where it is");
   }
+  for (const auto& [thread, wait] : coordinator.waits) {
+    if (wait.is_for_other_nodes()) return cat("this node waits for ", wait.text(), "; look at what those do");
+  }
   if (coordinator.progress.committed == coordinator.progress.accepted && wait_of(coordinator, "caller") == nullptr) {
     return cat("the workers have nothing to do, and the program waits for nothing of theirs; `gdb -p ", coordinator.pid,
                "` shows where it is");

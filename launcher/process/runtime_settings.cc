@@ -99,6 +99,17 @@ int parse_count(const std::string& name, const std::string& value, int least, in
   throw Error(ExitCode::kUsage, cat(name, " is \"", value, "\"; allowed: a number from ", least, " to ", most, advice));
 }
 
+std::int64_t parse_seconds(const std::string& name, const std::string& value) {
+  std::int64_t number = 0;
+  const char* end = value.data() + value.size();
+  const auto [stop, failure] = std::from_chars(value.data(), end, number);
+  const std::string_view unit(stop, static_cast<std::size_t>(end - stop));
+  const std::int64_t seconds = unit == "s" ? 1 : unit == "m" ? 60 : unit == "h" ? 3600 : 0;
+  constexpr std::int64_t kMost = std::int64_t{1} << 30;
+  if (failure == std::errc{} && number >= 1 && seconds > 0 && number <= kMost / seconds) return number * seconds;
+  throw Error(ExitCode::kUsage, cat(name, " is \"", value, "\"; allowed: a time as 90s, 15m or 2h"));
+}
+
 std::optional<std::string> environment_value(const std::string& name) {
   const char* value = std::getenv(name.c_str());
   if (value == nullptr || *value == '\0') return std::nullopt;
@@ -231,6 +242,16 @@ const std::vector<RuntimeSetting>& runtime_settings() {
        .details = "How long a worker may take to start, 1 to 1000000: for programs that do much before "
                   "`Session::start()`, slow disks",
        .kind = NumberSetting{&S::attach_timeout_seconds, 1, kMaxWaitTimeoutSeconds}},
+      {.option = "node-timeout",
+       .argument = "SECONDS",
+       .variable = "RP_NODE_TIMEOUT",
+       .field_name = "node_timeout_seconds",
+       .default_value = "10",
+       .concerns = "coordinator",
+       .help = "On several nodes: a node is lost when nothing has come from it for so long",
+       .details = "A node is lost when nothing has come from it for so long, 1 to 1000000: see [Several "
+                  "nodes](several-nodes.md#lost-nodes)",
+       .kind = NumberSetting{&S::node_timeout_seconds, 1, kMaxWaitTimeoutSeconds}},
       {.option = "check-consistency",
        .variable = "RP_CHECK_CONSISTENCY",
        .field_name = "check_consistency",

@@ -5,6 +5,7 @@
 // A new setting is a field of SessionOptions, a row of the table, and the code that uses it.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
@@ -26,6 +27,8 @@ struct RuntimeSettings : SessionOptions {
   std::optional<std::string> yield_to_activations{};
   // RP_ATTACH_ON_FAULT: a process that crashes waits until a debugger has attached to it and has left it again.
   std::optional<bool> attach_on_fault{};
+  // RP_NODE_TIMEOUT: a node is lost when nothing has come from it for so long.
+  std::optional<int> node_timeout_seconds{};
 
   // Reads the variables; an empty one counts as unset. Throws rp::Error (kUsage) that names the variable.
   [[nodiscard]] static RuntimeSettings from_environment();
@@ -87,6 +90,8 @@ void read_setting(RuntimeSettings& settings, const RuntimeSetting& setting, cons
 [[nodiscard]] bool parse_switch(const std::string& name, const std::string& value);
 [[nodiscard]] int parse_count(const std::string& name, const std::string& value, int least, int most,
                               const char* advice = "");
+// Reads a time as "90s", "15m" or "2h", and returns seconds.
+[[nodiscard]] std::int64_t parse_seconds(const std::string& name, const std::string& value);
 // Accepts only the values in `allowed`.
 [[nodiscard]] std::string parse_choice(const std::string& name, const std::string& value,
                                        const std::vector<std::string>& allowed);

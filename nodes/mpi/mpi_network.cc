@@ -197,8 +197,8 @@ int MpiNetwork::test() {
 void MpiNetwork::fail(int code, const char* what) {
   has_failed_ = true;
   report_failure(std::make_exception_ptr(
-      Error(ExitCode::kNoResource, cat("the network between the nodes has failed: Open MPI cannot ", what,
-                                       " a message: ", text_of(code), "; is another node gone?"))));
+      Error(ExitCode::kNodeLost, cat("the network between the nodes has failed: Open MPI cannot ", what,
+                                     " a message: ", text_of(code), "; is another node gone?"))));
 }
 
 }  // namespace rp

@@ -95,6 +95,13 @@ TEST(Endings, APreemptedProgramThatSavedItsStateAsksToBeQueuedAgain) {
   }
 }
 
+TEST(Endings, ATimeLimitPreemptsTheProgram) {
+  LaunchedRun run({"--time-limit", "1s", "-n", "2", "TOY", "preempted"});
+  ASSERT_TRUE(run.wait_for_output("ready"));
+  EXPECT_EQ(run.wait_for_end(20), 75);
+  EXPECT_NE(run.err().find("rp-launch: the time limit of 1 s is reached\n"), std::string::npos) << run.err();
+}
+
 TEST(Endings, AnInterruptedProgramIsNotQueuedAgain) {
   LaunchedRun run({"-n", "2", "TOY", "preempted"});
   ASSERT_TRUE(run.wait_for_output("ready"));

@@ -86,6 +86,22 @@ TEST_F(HangWatchTest, AProcessThatHasCrashedMayWaitForADebugger) {
   EXPECT_GT(silence(), 0);
 }
 
+TEST_F(HangWatchTest, ANodeThatWaitsForOthersDoesNotHang) {
+  progress();
+  processes_[1].waits = {{"weights", {.kind = WaitKind::kWeights, .slot = 57}}};
+  commit_waits_for(0, 57);
+  processes_[0].waits.push_back({"updates", {.kind = WaitKind::kNodeGradients}});
+  EXPECT_EQ(silence(2000), -1) << "a worker waits for weights, which wait for gradients of other nodes";
+  processes_[0].waits = {{"caller", {.kind = WaitKind::kNodeDecision}}};
+  EXPECT_EQ(silence(2000), -1);
+  processes_[0].waits = {{"caller", {.kind = WaitKind::kUpdates}}, {"updates", {.kind = WaitKind::kNodeSquares}}};
+  EXPECT_EQ(silence(2000), -1);
+  commit_waits_for(1, 58);
+  processes_[0].waits.push_back({"updates", {.kind = WaitKind::kNodeGradients}});
+  EXPECT_GT(silence(2000), 0) << "a worker that computes is not excused by what others have not sent yet";
+  EXPECT_EQ(hang_->process, 2U);
+}
+
 TEST_F(HangWatchTest, ARunWithLongTasksHasMorePatience) {
   progress();
   EXPECT_EQ(silence(4), -1);

@@ -201,6 +201,16 @@ TEST(Options, TheToolOfAWorkerIsAKnownOneOrACommand) {
   }
 }
 
+TEST(Options, ATimeLimitHasAUnit) {
+  EXPECT_EQ(parse_launch_options({"--time-limit", "90s", "train"}).time_limit_seconds, 90);
+  EXPECT_EQ(parse_launch_options({"--time-limit=15m", "train"}).time_limit_seconds, 900);
+  EXPECT_EQ(parse_launch_options({"--time-limit", "2h", "train"}).time_limit_seconds, 7200);
+  for (const char* wrong : {"90", "0s", "-1h", "2d", "h", "9999999999h"}) {
+    EXPECT_NE(message_of({"--time-limit", wrong, "train"}).find("allowed: a time as 90s, 15m or 2h"), std::string::npos)
+        << wrong;
+  }
+}
+
 TEST(Options, TheManualAndTheHelpNameExactlyTheOptionsThatThereAre) {
   expect_documented("launcher.md", option_rows(launch_option_specs()));
   for (const OptionSpec& spec : launch_option_specs()) {

@@ -29,6 +29,17 @@ TEST(MpirunArguments, StartOneLauncherOnEachHostWithItsWorkers) {
   EXPECT_THAT(tail(), testing::Contains("--gpus"));
 }
 
+// Open MPI notices a silent host after the first pause and one interval for each probe.
+TEST(MpirunArguments, AHostThatDoesNotAnswerIsLostAfterTheTimeout) {
+  for (const int timeout : {2, 3, 5, 10, 60}) {
+    const std::vector<std::string> words = mpirun_arguments({.hosts = {{.name = "a"}}, .timeout_seconds = timeout});
+    const auto value = [&](const std::string& setting) {
+      return std::stoi(*(std::ranges::find(words, "oob_tcp_keepalive_" + setting) + 1));
+    };
+    EXPECT_EQ(value("time") + value("intvl") * value("probes"), timeout);
+  }
+}
+
 TEST(PassedVariables, AreThoseOfRoundPipeButNotTheHosts) {
   setenv("RP_STORE", "shm", 1);
   setenv("RP_HOSTS", "a,b", 1);

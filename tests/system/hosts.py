@@ -108,23 +108,38 @@ esac
 exec "$@"
 """
 
+    def mpi_settings(self) -> dict[str, str]:
+        """Returns the settings of Open MPI that the hosts need, by the names that follow --mca or OMPI_MCA_."""
+        return {"plm_rsh_agent": str(self._agent), "plm_rsh_no_tree_spawn": "1",
+                "pml": "ob1", "btl": "tcp,self", "osc": "^ucx", "memory": "^patcher",
+                "btl_tcp_if_include": f"{SUBNET}.0/24", "oob_tcp_if_include": f"{SUBNET}.0/24"}
+
+    def environment(self) -> dict[str, str]:
+        """Returns the environment for `rp-launch --hosts` on one of the hosts."""
+        return os.environ | {f"OMPI_MCA_{name}": value for name, value in self.mpi_settings().items()}
+
     def mpirun(self, args: list[str], hosts: list[str] | None = None, options: tuple[str, ...] = ()) -> list[str]:
         """Returns a command that runs mpirun on the first host, which starts `args` once on each of `hosts` (default:
         all). The first host has rank 0, whatever the order of `hosts`."""
+        names = ",".join(f"{host}:8" for host in hosts or self.names)
+        return self._mpirun(["--map-by", "ppr:1:node", "--host", names, *options, *args])
+
+    def mpirun_each(self, args_of_hosts: dict[str, list[str]]) -> list[str]:
+        """The same, where each host has a command of its own."""
+        words = []
+        for host, args in args_of_hosts.items():
+            words += [*([":"] if words else []), "--host", host, "-n", "1", *args]
+        return self._mpirun(words)
+
+    def _mpirun(self, args: list[str]) -> list[str]:
         if shutil.which("mpirun") is None:
             raise NoHosts("there is no program mpirun")
-        parameters = {
-            "plm_rsh_agent": self._agent, "plm_rsh_no_tree_spawn": 1,
-            "pml": "ob1", "btl": "tcp,self", "osc": "^ucx", "memory": "^patcher",
-            "btl_tcp_if_include": f"{SUBNET}.0/24", "oob_tcp_if_include": f"{SUBNET}.0/24",
-            # A daemon finds out after 5 s that another one cannot be reached, and not after 8 minutes.
-            "oob_tcp_keepalive_time": 2, "oob_tcp_keepalive_intvl": 1, "oob_tcp_keepalive_probes": 3,
-        }
-        words = ["mpirun", "--allow-run-as-root", "--host", ",".join(f"{host}:8" for host in hosts or self.names),
-                 "--map-by", "ppr:1:node", "--bind-to", "none", "-x", "UCX_MEM_EVENTS=no"]
-        for name, value in parameters.items():
-            words += ["--mca", name, str(value)]
-        return self.command(self.names[0], [*words, *options, *args])
+        # A daemon finds out after 5 s that another one cannot be reached, and not after 8 minutes.
+        keepalive = {"oob_tcp_keepalive_time": "2", "oob_tcp_keepalive_intvl": "1", "oob_tcp_keepalive_probes": "3"}
+        words = ["mpirun", "--allow-run-as-root", "--bind-to", "none", "-x", "UCX_MEM_EVENTS=no"]
+        for name, value in (self.mpi_settings() | keepalive).items():
+            words += ["--mca", name, value]
+        return self.command(self.names[0], [*words, *args])
 
     def shape(self, rate: str) -> None:
         """Limits what each host sends, and what it receives from all others, to a rate in the notation of tc: for

@@ -2,7 +2,6 @@
 """Runs of train on several nodes: hosts in namespaces, connected by Open MPI. Weights and losses are those of one node,
 bit for bit."""
 
-import os
 import re
 import shutil
 import signal
@@ -38,16 +37,18 @@ class NodesTest(LaunchedTest):
         """Returns the command of a run on the first hosts with these numbers of workers. `train`: the arguments of each
         node, or one list for all."""
         names = hosts.names[:len(workers)]
-        words = []
-        for name, num, args in zip(names, workers, train if len(train) > 1 else train * len(workers)):
-            words += [":"] if words else []
-            words += ["--host", name, "-n", "1", str(PROGRAMS / "rp-launch"), "--workers", str(num), "train", *args]
-        # `--map-by ppr` belongs to jobs with one command.
-        command = hosts.mpirun([], hosts=names)
-        for option, num_values in (("--host", 1), ("--map-by", 1)):
-            place = command.index(option)
-            del command[place:place + 1 + num_values]
-        return [*command, *words]
+        each = train if len(train) > 1 else train * len(workers)
+        return hosts.mpirun_each({name: [str(PROGRAMS / "rp-launch"), "--workers", str(num), "train", *args]
+                                  for name, num, args in zip(names, workers, each)})
+
+    def start(self, hosts: Hosts, launch: list[str], workers: list[int], train: list[str]) -> subprocess.Popen:
+        """Starts `rp-launch --hosts` on the first host."""
+        names = ",".join(f"{name}:{num}" for name, num in zip(hosts.names, workers))
+        command = [str(PROGRAMS / "rp-launch"), *launch, "--hosts", names, "train", *train]
+        job = subprocess.Popen(hosts.command("host0", command), env=hosts.environment(), stdin=subprocess.DEVNULL,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(job.kill)
+        return job
 
     def run_nodes(self, hosts: Hosts, workers: list[int], *train: list[str], expect: int = 0) -> subprocess.CompletedProcess:
         process = subprocess.run(self.launch(hosts, workers, list(train)), capture_output=True, text=True, timeout=DEADLINE_S)
@@ -145,15 +146,8 @@ class NodesTest(LaunchedTest):
 
     def test_the_launcher_starts_the_nodes_itself_and_passes_a_signal_on(self):
         hosts = self.hosts(2)
-        agent = hosts.directory / "agent"
-        environment = os.environ | {f"OMPI_MCA_{name}": value for name, value in {
-            "plm_rsh_agent": str(agent), "pml": "ob1", "btl": "tcp,self", "osc": "^ucx",
-            "btl_tcp_if_include": "10.77.0.0/24", "oob_tcp_if_include": "10.77.0.0/24"}.items()} | {"RP_HOSTS": "host0:1,host1:2"}
         train = self.arguments(self.output, max_steps=100_000, save_every="never")
-        command = [PROGRAMS / "rp-launch", "--tag-output", "train", *train]
-        job = subprocess.Popen(hosts.command("host0", [str(word) for word in command]), env=environment, stdin=subprocess.DEVNULL,
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        self.addCleanup(job.kill)
+        job = self.start(hosts, ["--tag-output"], [1, 2], train)
         while (line := job.stdout.readline()) and not re.match("\\[coordinator\\] step +[0-9]+/", line):
             pass
         job.send_signal(signal.SIGTERM)
@@ -178,6 +172,21 @@ class NodesTest(LaunchedTest):
             job.stdout.close()
             self.assert_hosts_empty(hosts, within_s=5)
             self.assertNotEqual(job.wait(timeout=5), 0)
+
+    def test_a_run_goes_on_without_a_node_that_is_cut_off(self):
+        whole = self.directory / "whole"
+        self.run_train(self.arguments(whole, max_steps=60))
+        hosts = self.hosts(3)
+        train = [*self.arguments(self.output, max_steps=60, save_every=2), "--resume", "auto"]
+        job = self.start(hosts, ["--tag-output", "--node-timeout", "2", "--on-node-failure", "restart"], [1, 1, 1], train)
+        while (line := job.stdout.readline()) and not re.match("\\[coordinator\\] step +[0-9]+/", line):
+            pass
+        hosts.cut("host1")
+        out, errors = job.communicate(timeout=DEADLINE_S)
+        self.assertEqual(job.returncode, 0, out[-3000:] + errors[-3000:])
+        self.assertIn("starting the program again on 2 of 3 hosts (restart 1 of 3): host0, host2", errors)
+        self.assertEqual(self.results(self.output)[1], self.results(whole)[1])
+        self.assert_hosts_empty(hosts)
 
 
 def _name(pid: int) -> str:
