@@ -114,9 +114,10 @@ class Trial:
             self.problems.append("the run ended before the fault")
             return
         cut = self.fail(job, fault, num_nodes)
-        step = last_step(self.output)
         if self.restarts and fault != "first":
-            if not self.wait_for_step(job, step + 2):
+            while job.poll() is None and "starting the program again" not in self.log.read_text():
+                time.sleep(0.05)
+            if not self.wait_for_step(job, last_step(self.output)):
                 self.problems.append(f"{fault}: it does not go on: {self.log.read_text()[-2000:]}")
             job.send_signal(signal.SIGUSR1)
             if job.wait() != 75:

@@ -9,7 +9,7 @@
 #include "common/program_main.h"
 #include "common/text.h"
 #include "launcher/doctor/doctor.h"
-#include "launcher/hosts/connection_watch.h"
+#include "launcher/hosts/mpi_parent.h"
 #include "launcher/hosts/mpirun_command.h"
 #include "launcher/launch_plan.h"
 #include "launcher/machine/mpi_job.h"
@@ -73,7 +73,7 @@ int launch(const std::vector<std::string>& arguments) {
   if (options.dry_run) return rp::print_output(rp::launch_plan_table(plan));
   const bool is_one_of_several = plan.num_nodes > 1;
   const int code = rp::Supervisor(std::move(plan)).run();
-  if (is_one_of_several && code != 0) rp::end_daemon_if_cut_off();
+  if (is_one_of_several && code != 0) rp::end_mpi_parent(code);
   return code;
 }
 

@@ -1,10 +1,9 @@
 #include "launcher/nodes_run.h"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
-#include <sys/prctl.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,12 +14,13 @@
 #include <utility>
 
 #include "common/system/clock.h"
-#include "common/system/fd.h"
 #include "common/text.h"
+#include "launcher/host_check.h"
 #include "launcher/hosts/connection_watch.h"
 #include "launcher/machine/child_process.h"
 #include "launcher/machine/program_path.h"
 #include "launcher/poll_set.h"
+#include "launcher/process/runtime_settings.h"
 #include "launcher/signal_reader.h"
 #include "roundpipe/error.h"
 
@@ -31,20 +31,6 @@ namespace {
 // What mpirun needs to end the processes of all hosts after TERM; then it is killed.
 constexpr std::int64_t kMpirunEndNs = 10 * kNsPerSecond;
 constexpr std::int64_t kLookNs = kNsPerSecond / 4;  // at mpirun's connections
-
-// The exit codes that Open MPI 4 has for failures of its own (docs/design/several-nodes.md).
-struct MpirunCode {
-  int code;
-  ExitCode means;
-  const char* text;
-};
-constexpr MpirunCode kMpirunCodes[] = {
-    {132, ExitCode::kNotFound,
-     "a host has no rp-launch under the path that it has here; install the same build on all hosts"},
-    {135, ExitCode::kNotFound, "a host does not have the current directory; start the run in one that all hosts share"},
-    {205, ExitCode::kNodeLost, "the connection with a host is lost, and all nodes have ended"},
-    {255, ExitCode::kNoResource,
-     "a host cannot be reached, or has no Open MPI (orted) in its PATH; try: ssh HOST orted --version"}};
 
 std::filesystem::path find_mpirun() try {
   return find_program("mpirun", {}, environment_value("PATH").value_or(""));
@@ -78,6 +64,7 @@ class NodesRun {
   }
 
   int run() {
+    if (const int code = check_hosts(); code != 0) return code;
     for (int restart = 1;; ++restart) {
       const int code = run_once();
       if (stop_signal_ != 0 || restart > options_.max_restarts || !is_loss(code)) return code;
@@ -102,7 +89,8 @@ class NodesRun {
   int run_once() {
     mpirun_.emplace(start(options_.command));
     ConnectionWatch connections(mpirun_->pid());
-    const std::int64_t timeout_ns = options_.command.timeout_seconds * kNsPerSecond;
+    // mpirun sends nothing until the run ends, so that a host is lost was noticed before.
+    const std::int64_t patience_ns = options_.command.timeout_seconds * kNsPerSecond / 2;
     bool is_cut_off = false;
     while (!mpirun_->try_reap()) {
       PollSet set;
@@ -110,13 +98,16 @@ class NodesRun {
       set.add(mpirun_->pidfd(), POLLIN, [] {});
       set.wait(Deadline::after_ns(std::min({deadline_.left_ns(), time_limit_.left_ns(), kLookNs})));
       if (time_limit_.passed()) end_for_time_limit();
-      is_cut_off = is_cut_off || connections.unanswered_ns(now_ns()) >= timeout_ns;
+      is_cut_off = is_cut_off || connections.unanswered_ns(now_ns()) >= patience_ns;
       if (deadline_.passed() || is_cut_off) mpirun_->kill_group();
     }
     const int status = *std::exchange(mpirun_, std::nullopt)->status();
     if (is_cut_off) {
-      std::cerr << "rp-launch: a host has not answered mpirun for " << options_.command.timeout_seconds
-                << " s (--node-timeout), and all nodes were ended\n";
+      std::cerr << "rp-launch: a host does not answer mpirun any more, and all nodes were ended\n";
+      return static_cast<int>(ExitCode::kNodeLost);
+    }
+    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && !deadline_.passed()) {
+      std::cerr << "rp-launch: mpirun was killed, and all nodes have ended\n";
       return static_cast<int>(ExitCode::kNodeLost);
     }
     return exit_code_of(status);
@@ -153,10 +144,9 @@ class NodesRun {
   [[nodiscard]] int exit_code_of(int status) const {
     const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     if (stop_signal_ == 0 && WIFEXITED(status)) {
-      for (const MpirunCode& own : kMpirunCodes) {
-        if (code != own.code) continue;
-        std::cerr << "rp-launch: " << own.text << "\n";
-        return static_cast<int>(own.means);
+      if (const MpirunFailure* failure = mpirun_failure(code)) {
+        std::cerr << "rp-launch: a host " << failure->text << "\n";
+        return static_cast<int>(failure->means);
       }
     }
     const bool was_stopped = stop_signal_ != 0 && (code == 128 + SIGUSR1 || ends_at_once_);
@@ -165,41 +155,32 @@ class NodesRun {
     return code;
   }
 
-  // Returns the hosts on which rp-launch can be started within the timeout. Tries all of them at the same time.
-  [[nodiscard]] std::vector<Host> hosts_that_answer() {
-    const UniqueFd no_output(open("/dev/null", O_RDWR | O_CLOEXEC));
-    spec_.stdio = {no_output.get(), no_output.get(), no_output.get()};
-    std::vector<ChildProcess> tries;
-    for (const Host& host : options_.command.hosts) {
-      NodesCommand command = options_.command;
-      command.hosts = {{.name = host.name}};
-      command.options = {"--version"};
-      command.command.clear();
-      tries.push_back(start(command));
-    }
-    spec_.stdio = {};
-    const Deadline deadline = Deadline::after_ns((kStartSeconds + options_.command.timeout_seconds) * kNsPerSecond);
-    const auto all_have_ended = [&] {
-      std::size_t num_ended = 0;
-      for (ChildProcess& process : tries) num_ended += process.try_reap() ? 1 : 0;
-      return num_ended == tries.size();
-    };
-    while (!all_have_ended() && !deadline.passed() && !ends_at_once_) {
-      PollSet set;
+  [[nodiscard]] std::vector<HostAnswer> ask_hosts() {
+    return rp::ask_hosts(options_.command, spec_, [this](PollSet& set, const Deadline& deadline) {
       set.add(signals_->fd(), POLLIN, [this] { read_signals(); });
-      for (const ChildProcess& process : tries) {
-        if (!process.status()) set.add(process.pidfd(), POLLIN, [] {});
-      }
       set.wait(deadline);
-    }
-    std::vector<Host> hosts;
-    for (std::size_t i = 0; i < tries.size(); ++i) {
-      if (tries[i].status() == 0) hosts.push_back(options_.command.hosts[i]);
-    }
-    return hosts;  // the others are killed
+      return !ends_at_once_;
+    });
   }
 
-  static constexpr std::int64_t kStartSeconds = 5;  // which mpirun needs to start a program on a busy host
+  // Reports each host on which the program cannot run, and returns the exit code of the first one; 0 if there is none.
+  [[nodiscard]] int check_hosts() {
+    int code = 0;
+    for (const HostAnswer& answer : ask_hosts()) {
+      std::cerr << answer.text;
+      if (code == 0) code = answer.code;
+    }
+    return code;
+  }
+
+  // Returns the hosts on which the program can run.
+  [[nodiscard]] std::vector<Host> hosts_that_answer() {
+    std::vector<Host> hosts;
+    for (const HostAnswer& answer : ask_hosts()) {
+      if (answer.code == 0) hosts.push_back(answer.host);
+    }
+    return hosts;
+  }
 
   NodesRunOptions options_;
   ChildSpec spec_;

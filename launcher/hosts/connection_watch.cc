@@ -1,8 +1,5 @@
 #include "launcher/hosts/connection_watch.h"
 
-#include <signal.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -10,7 +7,6 @@
 #include <sstream>
 #include <string>
 
-#include "common/system/clock.h"
 #include "common/text.h"
 
 namespace rp {
@@ -72,24 +68,6 @@ std::int64_t ConnectionWatch::unanswered_ns(std::int64_t now_ns) {
   }
   since_ns_ = std::move(since_ns);
   return longest_ns;
-}
-
-void end_daemon_if_cut_off() {
-  const pid_t daemon = getppid();
-  std::string name;
-  std::getline(std::ifstream(cat("/proc/", daemon, "/comm")), name);
-  if (name != "orted") return;
-  constexpr int kLooks = 20;
-  for (int look = 0; look < kLooks; ++look) {
-    usleep(static_cast<unsigned>(kNsPerSecond / 10 / 1000));
-    const std::vector<TcpConnection> connections = tcp_connections(daemon);
-    if (std::ranges::none_of(connections, [](const auto& connection) { return connection.sent_bytes > 0; })) return;
-    constexpr int kRetries = 3;  // after about 1.4 s
-    if (std::ranges::none_of(connections, [](const auto& connection) { return connection.num_retries >= kRetries; }))
-      continue;
-    kill(daemon, SIGKILL);
-    return;
-  }
 }
 
 }  // namespace rp

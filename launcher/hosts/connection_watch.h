@@ -36,9 +36,4 @@ class ConnectionWatch {
   std::map<std::uint64_t, std::int64_t> since_ns_;  // of those that send again, by number
 };
 
-// Called by a launcher that Open MPI's daemon has started, before it ends with a failure. If the daemon cannot pass
-// its output on because this host is cut off, ends the daemon, which would otherwise stay for minutes. Waits for at
-// most 2 s, and normally 0.1 s.
-void end_daemon_if_cut_off();
-
 }  // namespace rp

@@ -45,6 +45,20 @@ std::vector<std::string> mpirun_arguments(const NodesCommand& nodes) {
   return words;
 }
 
+// Found with Open MPI 4.1 (docs/design/several-nodes.md).
+const MpirunFailure* mpirun_failure(int code) {
+  static constexpr std::array kFailures = {
+      MpirunFailure{132, ExitCode::kNotFound,
+                    "has no rp-launch under the path that it has here; install the same build on all hosts"},
+      MpirunFailure{135, ExitCode::kNotFound,
+                    "does not have the current directory; start the run in one that all hosts share"},
+      MpirunFailure{205, ExitCode::kNodeLost, "is lost, and all nodes have ended"},
+      MpirunFailure{255, ExitCode::kNoResource,
+                    "cannot be reached, or has no Open MPI (orted) in its PATH; try: ssh HOST orted --version"}};
+  const auto* const found = std::ranges::find(kFailures, code, &MpirunFailure::code);
+  return found == kFailures.end() ? nullptr : found;
+}
+
 bool concerns_whole_run(const std::string& variable) {
   constexpr std::array kNames = {"RP_HOSTS", "RP_HOSTFILE", "RP_TIME_LIMIT", "RP_ON_NODE_FAILURE"};
   return std::ranges::find(kNames, variable) != kNames.end();

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "launcher/hosts/host_list.h"
+#include "roundpipe/error.h"
 
 namespace rp {
 
@@ -22,6 +23,15 @@ struct NodesCommand {
 
 // Returns the arguments of mpirun, whose name comes first.
 [[nodiscard]] std::vector<std::string> mpirun_arguments(const NodesCommand& nodes);
+
+// A failure of Open MPI itself, with its exit code and the one that rp-launch ends with.
+struct MpirunFailure {
+  int code = 0;
+  ExitCode means{};
+  const char* text = "";  // follows the name of the host
+};
+// Returns the failure that this exit code of mpirun reports; nullptr if it is the program's own.
+[[nodiscard]] const MpirunFailure* mpirun_failure(int code);
 
 // Returns true for the variables that only concern the run as a whole, such as RP_HOSTS. The nodes must not see them,
 // or each would start all hosts again.

@@ -32,7 +32,10 @@ TEST(MpirunArguments, StartOneLauncherOnEachHostWithItsWorkers) {
 // Open MPI notices a silent host after the first pause and one interval for each probe.
 TEST(MpirunArguments, AHostThatDoesNotAnswerIsLostAfterTheTimeout) {
   for (const int timeout : {2, 3, 5, 10, 60}) {
-    const std::vector<std::string> words = mpirun_arguments({.hosts = {{.name = "a"}}, .timeout_seconds = timeout});
+    NodesCommand nodes;
+    nodes.hosts = {{.name = "a"}};
+    nodes.timeout_seconds = timeout;
+    const std::vector<std::string> words = mpirun_arguments(nodes);
     const auto value = [&](const std::string& setting) {
       return std::stoi(*(std::ranges::find(words, "oob_tcp_keepalive_" + setting) + 1));
     };

@@ -156,6 +156,10 @@ exec "$@"
 
     def restore(self, host: str) -> None:
         self._set_port(host, "up")
+        while "state UP" not in _output([*_enter(self._holders[host], "net"), "ip", "link", "show", "eth0"]):
+            time.sleep(0.02)  # the kernel informs the other end within a second
+        for name in self.names:  # for a while, the kernel refuses at once what it could not reach before
+            _run([*_enter(self._holders[name], "net"), "ip", "neigh", "flush", "dev", "eth0"])
         (self.directory / host / "cut").unlink()
 
     def _set_port(self, host: str, state: str) -> None:
@@ -170,6 +174,10 @@ def _run(command: list[str], text: str = "") -> None:
     process = subprocess.run(command, input=text, capture_output=True, text=True)
     if process.returncode:
         raise OSError(f"{shlex.join(command)}: {process.stderr}")
+
+
+def _output(command: list[str]) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def _enter(holder: int, *namespaces: str) -> list[str]:
