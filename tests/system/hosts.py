@@ -113,18 +113,24 @@ exec "$@"
         all). The first host has rank 0, whatever the order of `hosts`."""
         if shutil.which("mpirun") is None:
             raise NoHosts("there is no program mpirun")
-        parameters = {
+        words = ["mpirun", "--allow-run-as-root", "--host", ",".join(f"{host}:8" for host in hosts or self.names),
+                 "--map-by", "ppr:1:node", "--bind-to", "none", "-x", "UCX_MEM_EVENTS=no"]
+        for name, value in self._mpi_parameters().items():
+            words += ["--mca", name, str(value)]
+        return self.command(self.names[0], [*words, *options, *args])
+
+    def mpi_environment(self) -> dict[str, str]:
+        """Returns the variables for programs on the hosts that start mpirun, or are started by srun."""
+        return {f"OMPI_MCA_{name}": str(value) for name, value in self._mpi_parameters().items()} | {"UCX_MEM_EVENTS": "no"}
+
+    def _mpi_parameters(self) -> dict:
+        return {
             "plm_rsh_agent": self._agent, "plm_rsh_no_tree_spawn": 1,
             "pml": "ob1", "btl": "tcp,self", "osc": "^ucx", "memory": "^patcher",
             "btl_tcp_if_include": f"{SUBNET}.0/24", "oob_tcp_if_include": f"{SUBNET}.0/24",
             # A daemon finds out after 5 s that another one cannot be reached, and not after 8 minutes.
             "oob_tcp_keepalive_time": 2, "oob_tcp_keepalive_intvl": 1, "oob_tcp_keepalive_probes": 3,
         }
-        words = ["mpirun", "--allow-run-as-root", "--host", ",".join(f"{host}:8" for host in hosts or self.names),
-                 "--map-by", "ppr:1:node", "--bind-to", "none", "-x", "UCX_MEM_EVENTS=no"]
-        for name, value in parameters.items():
-            words += ["--mca", name, str(value)]
-        return self.command(self.names[0], [*words, *options, *args])
 
     def shape(self, rate: str) -> None:
         """Limits what each host sends, and what it receives from all others, to a rate in the notation of tc: for

@@ -145,10 +145,7 @@ class NodesTest(LaunchedTest):
 
     def test_the_launcher_starts_the_nodes_itself_and_passes_a_signal_on(self):
         hosts = self.hosts(2)
-        agent = hosts.directory / "agent"
-        environment = os.environ | {f"OMPI_MCA_{name}": value for name, value in {
-            "plm_rsh_agent": str(agent), "pml": "ob1", "btl": "tcp,self", "osc": "^ucx",
-            "btl_tcp_if_include": "10.77.0.0/24", "oob_tcp_if_include": "10.77.0.0/24"}.items()} | {"RP_HOSTS": "host0:1,host1:2"}
+        environment = os.environ | hosts.mpi_environment() | {"RP_HOSTS": "host0:1,host1:2"}
         train = self.arguments(self.output, max_steps=100_000, save_every="never")
         command = [PROGRAMS / "rp-launch", "--tag-output", "train", *train]
         job = subprocess.Popen(hosts.command("host0", [str(word) for word in command]), env=environment, stdin=subprocess.DEVNULL,
