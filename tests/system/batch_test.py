@@ -14,7 +14,7 @@ from pathlib import Path
 
 from hosts import Hosts, NoHosts
 from launched import PROGRAMS, SAMPLE, LaunchedTest, bits
-from slurm import Slurm
+from slurm import DAEMONS, Slurm
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "examples" / "batch"
 NUM_STEPS = 30
@@ -78,10 +78,10 @@ class BatchTest(LaunchedTest):
 
     def names(self, host: str) -> list[str]:
         """Returns the names of the processes of jobs on a host."""
-        return Slurm.processes(self, host)
+        return [name for name in self.hosts.process_names(host) if name not in DAEMONS]
 
     def assert_hosts_clean(self):
-        self.wait_until("without processes", lambda: not any(map(self.names, self.hosts.names)), within_s=10)
+        self.wait_until("without processes", lambda: not any(map(self.names, self.hosts.names)))
         for host in self.hosts.names:
             files = subprocess.run(self.hosts.command(host, ["ls", "-A", "/dev/shm"]), capture_output=True, text=True, check=True).stdout
             self.assertEqual(files, "", f"shared memory is left on {host}")

@@ -156,6 +156,15 @@ exec "$@"
         """Returns the processes that run on a host, without zombies."""
         return _processes_of([self._holders[host]])
 
+    def process_names(self, host: str) -> list[str]:
+        names = []
+        for pid in self.processes(host):
+            try:
+                names.append(Path(f"/proc/{pid}/comm").read_text().strip())
+            except OSError:
+                pass  # it has ended
+        return names
+
 
 def _run(command: list[str], text: str = "") -> None:
     process = subprocess.run(command, input=text, capture_output=True, text=True)
