@@ -11,6 +11,7 @@ turn: SIGKILL of mpirun, of a node's launcher, of a coordinator, of the rp-launc
 release build and the small model of its tests (ctest -R make_tiny_model)."""
 
 import argparse
+import os
 import random
 import re
 import signal
@@ -57,7 +58,7 @@ class Trial:
         words = [str(PROGRAMS / "rp-launch"), "--node-timeout", "2", *policy, "--hosts", names, "train", *self.train]
         self.log = self.output.with_suffix(".log")
         with self.log.open("w") as log:
-            return subprocess.Popen(self.hosts.command("host0", words), env=self.hosts.environment(), stdin=subprocess.DEVNULL, stdout=log,
+            return subprocess.Popen(self.hosts.command("host0", words), env=os.environ | self.hosts.mpi_environment(), stdin=subprocess.DEVNULL, stdout=log,
                                     stderr=log, start_new_session=True)
 
     def wait_for_step(self, job: subprocess.Popen, step: int) -> bool:

@@ -11,6 +11,7 @@
 #include <iostream>
 #include <utility>
 
+#include "common/interrupted.h"
 #include "common/system/crash_point.h"
 #include "common/text.h"
 #include "hoststore/records/crash_handler.h"
@@ -157,6 +158,7 @@ int Session::Impl::agreed_stop_signal() {
   if (place().node > 0) user_waits().publish({.kind = WaitKind::kNodeDecision});
   const int signal = agreement_->stop_signal(rp::stop_signal());
   user_waits().publish_none();
+  has_agreed_to_stop_ = has_agreed_to_stop_ || signal != 0;
   return signal;
 }
 
@@ -182,8 +184,10 @@ void Session::Impl::end() {
   Coordinator* coordinator = runtime_->coordinator_if_started();
   std::exception_ptr error;
   const bool was_started = state_.is(SessionState::kRunning);
-  // An exception on its way out of main() ends the run immediately.
-  const bool finishes = was_started && std::uncaught_exceptions() <= num_exceptions_;
+  // An exception on its way out of main() ends the run immediately. But if all nodes have agreed to end, none goes
+  // before the others have what it has sent.
+  const bool is_normal = std::uncaught_exceptions() <= num_exceptions_;
+  const bool finishes = was_started && (is_normal || (has_agreed_to_stop_ && interrupted_exists()));
   if (finishes) {
     state_.move_to(SessionState::kFinishing);
     RP_CRASH_POINT("coordinator.end.finishes");
@@ -195,7 +199,7 @@ void Session::Impl::end() {
   if (role_.role == Role::kCoordinator && was_started && !error) send(MessageKind::kFinished);
   RP_CRASH_POINT("coordinator.end.is_finished");
   if (watch_) watch_->stop();  // must end before the coordinator, which it uses
-  if (finishes && !error) runtime_->report_run();
+  if (finishes && is_normal && !error) runtime_->report_run();
   if (error) end_process(error);  // not reported yet, and a destructor cannot throw it
   if (finishes && network_) {
     (void)from_first_node("");  // the others wait here while the first one writes, and not in MPI, which spins

@@ -85,6 +85,7 @@ class Session::Impl {
   std::unique_ptr<NodeNetwork> network_;      // of a coordinator; nullptr if there is one node
   std::unique_ptr<NodeAgreement> agreement_;  // the same
   std::optional<NodeHeartbeats> heartbeats_;  // the same
+  bool has_agreed_to_stop_ = false;           // all nodes have
   std::shared_ptr<Runtime> runtime_;
   FaultBoard* board_ = nullptr;          // that of rp-launch; if alone, that of this process, for report_hang()
   std::optional<FaultBoard> own_board_;  // used if alone

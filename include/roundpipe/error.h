@@ -74,6 +74,9 @@ class Interrupted : public std::runtime_error {
  public:
   // Called by the library. A program may throw it to end as if by this signal.
   explicit Interrupted(int signal_number);
+  Interrupted(const Interrupted& other) noexcept;
+  Interrupted& operator=(const Interrupted&) = default;
+  ~Interrupted() override;
 
   // Returns the number of the signal, such as SIGINT.
   [[nodiscard]] int signal_number() const { return signal_number_; }

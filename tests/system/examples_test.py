@@ -15,6 +15,7 @@ from pathlib import Path
 PROGRAMS = Path(os.environ["RP_PROGRAMS"])
 SOURCE = Path(__file__).resolve().parents[2]
 BATCH_SCRIPT = SOURCE / "examples" / "batch" / "train.sbatch"
+SMALL = "--batch-size 16 --rounds-per-step 4 --num-microbatches 4 --sequence-length 32 "
 
 
 class ExamplesTest(unittest.TestCase):
@@ -71,10 +72,13 @@ class DigitsTest(unittest.TestCase):
 
 
 class BatchScriptTest(unittest.TestCase):
+    """The script for Slurm without Slurm; batch_test.py has it with Slurm."""
+
     def setUp(self):
         directory = tempfile.TemporaryDirectory(prefix="rp-batch-")
         self.addCleanup(directory.cleanup)
         self.directory = Path(directory.name)
+        self.stand_in("srun", 'while [[ $1 == -* ]]; do shift; done\nexec "$@"\n')
 
     def start(self, programs: Path, inputs: dict = {}) -> subprocess.Popen:
         names = {"MODEL": "no-model", "DATA": "no-data", "OUTPUT": "output", "PROGRAMS": str(programs), "SLURM_JOB_ID": "7",
@@ -95,22 +99,9 @@ class BatchScriptTest(unittest.TestCase):
 
     def start_small(self, changes: dict = {}) -> subprocess.Popen:
         """Starts the script with the real programs, on a small model for six steps with a checkpoint of each."""
-        real = PROGRAMS / "rp-launch"
-        self.stand_in("rp-launch", f"""words=()
-while [ $# -gt 0 ]; do
-  case $1 in
-    --max-steps) words+=("$1" "${{MAX_STEPS:-6}}"); shift ;;
-    --sequence-length) words+=("$1" 32); shift ;;
-    --save-every) words+=("$1" "${{SAVE_EVERY:-1}}"); shift ;;
-    *) words+=("$1") ;;
-  esac
-  shift
-done
-exec {real} "${{words[@]}}"
-""")
         sample = Path(os.environ["RP_TINY_MODEL"])
-        names = {"MODEL": str(sample / "model"), "DATA": str(sample / "data.tokens")}
-        return self.start(self.directory, names | changes)
+        names = {"MODEL": str(sample / "model"), "DATA": str(sample / "data.tokens"), "OPTIONS": SMALL + "--max-steps 6 --save-every 1"}
+        return self.start(PROGRAMS, names | changes)
 
     def end(self, process: subprocess.Popen, code: int) -> str:
         output, errors = process.communicate(timeout=60)
@@ -118,7 +109,7 @@ exec {real} "${{words[@]}}"
         return output
 
     def test_a_job_goes_on_from_the_newest_checkpoint_that_is_whole_or_begins(self):
-        process = self.start_small({"MAX_STEPS": "1000000", "SAVE_EVERY": "never"})
+        process = self.start_small({"OPTIONS": SMALL + "--max-steps 1000000 --save-every never"})
         while not re.match(r"step +2/", next(process.stdout)):
             pass
         os.killpg(process.pid, signal.SIGKILL)

@@ -108,16 +108,6 @@ esac
 exec "$@"
 """
 
-    def mpi_settings(self) -> dict[str, str]:
-        """Returns the settings of Open MPI that the hosts need, by the names that follow --mca or OMPI_MCA_."""
-        return {"plm_rsh_agent": str(self._agent), "plm_rsh_no_tree_spawn": "1",
-                "pml": "ob1", "btl": "tcp,self", "osc": "^ucx", "memory": "^patcher",
-                "btl_tcp_if_include": f"{SUBNET}.0/24", "oob_tcp_if_include": f"{SUBNET}.0/24"}
-
-    def environment(self) -> dict[str, str]:
-        """Returns the environment for `rp-launch --hosts` on one of the hosts."""
-        return os.environ | {f"OMPI_MCA_{name}": value for name, value in self.mpi_settings().items()}
-
     def mpirun(self, args: list[str], hosts: list[str] | None = None, options: tuple[str, ...] = ()) -> list[str]:
         """Returns a command that runs mpirun on the first host, which starts `args` once on each of `hosts` (default:
         all). The first host has rank 0, whatever the order of `hosts`."""
@@ -134,12 +124,23 @@ exec "$@"
     def _mpirun(self, args: list[str]) -> list[str]:
         if shutil.which("mpirun") is None:
             raise NoHosts("there is no program mpirun")
-        # A daemon finds out after 5 s that another one cannot be reached, and not after 8 minutes.
-        keepalive = {"oob_tcp_keepalive_time": "2", "oob_tcp_keepalive_intvl": "1", "oob_tcp_keepalive_probes": "3"}
         words = ["mpirun", "--allow-run-as-root", "--bind-to", "none", "-x", "UCX_MEM_EVENTS=no"]
-        for name, value in (self.mpi_settings() | keepalive).items():
+        for name, value in self._mpi_settings().items():
             words += ["--mca", name, value]
         return self.command(self.names[0], [*words, *args])
+
+    def mpi_environment(self) -> dict[str, str]:
+        """Returns the variables for programs on the hosts that start mpirun, or are started by srun."""
+        return {f"OMPI_MCA_{name}": value for name, value in self._mpi_settings().items()} | {"UCX_MEM_EVENTS": "no"}
+
+    def _mpi_settings(self) -> dict[str, str]:
+        return {
+            "plm_rsh_agent": str(self._agent), "plm_rsh_no_tree_spawn": "1",
+            "pml": "ob1", "btl": "tcp,self", "osc": "^ucx", "memory": "^patcher",
+            "btl_tcp_if_include": f"{SUBNET}.0/24", "oob_tcp_if_include": f"{SUBNET}.0/24",
+            # A daemon finds out after 5 s that another one cannot be reached, and not after 8 minutes.
+            "oob_tcp_keepalive_time": "2", "oob_tcp_keepalive_intvl": "1", "oob_tcp_keepalive_probes": "3",
+        }
 
     def shape(self, rate: str) -> None:
         """Limits what each host sends, and what it receives from all others, to a rate in the notation of tc: for
@@ -168,6 +169,15 @@ exec "$@"
     def processes(self, host: str) -> list[int]:
         """Returns the processes that run on a host, without zombies."""
         return _processes_of([self._holders[host]])
+
+    def process_names(self, host: str) -> list[str]:
+        names = []
+        for pid in self.processes(host):
+            try:
+                names.append(Path(f"/proc/{pid}/comm").read_text().strip())
+            except OSError:
+                pass  # it has ended
+        return names
 
 
 def _run(command: list[str], text: str = "") -> None:

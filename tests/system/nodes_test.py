@@ -2,6 +2,7 @@
 """Runs of train on several nodes: hosts in namespaces, connected by Open MPI. Weights and losses are those of one node,
 bit for bit."""
 
+import os
 import re
 import shutil
 import signal
@@ -45,7 +46,7 @@ class NodesTest(LaunchedTest):
         """Starts `rp-launch --hosts` on the first host."""
         names = ",".join(f"{name}:{num}" for name, num in zip(hosts.names, workers))
         command = [str(PROGRAMS / "rp-launch"), *launch, "--hosts", names, "train", *train]
-        job = subprocess.Popen(hosts.command("host0", command), env=hosts.environment(), stdin=subprocess.DEVNULL,
+        job = subprocess.Popen(hosts.command("host0", command), env=os.environ | hosts.mpi_environment(), stdin=subprocess.DEVNULL,
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.addCleanup(job.kill)
         return job

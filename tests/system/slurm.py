@@ -11,7 +11,6 @@ import os
 import shutil
 import subprocess
 import time
-from pathlib import Path
 
 from hosts import Hosts, NoHosts
 
@@ -103,13 +102,7 @@ class Slurm:
 
     def processes(self, host: str) -> list[str]:
         """Returns the names of the processes of jobs on a host, those of Slurm among them that live as long as a job."""
-        names = []
-        for pid in self.hosts.processes(host):
-            try:
-                names.append(Path(f"/proc/{pid}/comm").read_text().strip())
-            except OSError:
-                pass  # it has ended
-        return [name for name in names if name not in DAEMONS]
+        return [name for name in self.hosts.process_names(host) if name not in DAEMONS]
 
     def _configure(self) -> None:
         for name in ["munge", "controller", *(f"{host}/slurmd" for host in self.hosts.names)]:
