@@ -62,7 +62,7 @@ rp_room(coordinator USES common common/system hoststore hoststore/records schedu
 rp_room(launcher/process USES common common/system hoststore hoststore/records)
 rp_room(launcher/trace USES common common/system common/files hoststore hoststore/records launcher/process)
 rp_room(launcher/machine USES common common/system common/files hoststore launcher/process)
-rp_room(launcher/hosts USES common hoststore launcher/process)
+rp_room(launcher/hosts USES common common/system hoststore launcher/process)
 rp_room(launcher/options USES common common/command_line hoststore hoststore/task_file launcher/process launcher/machine launcher/hosts)
 rp_room(launcher/doctor USES common common/command_line common/system common/files model_files launcher/process launcher/machine)
 rp_room(launcher/view USES common common/command_line common/system hoststore/records launcher/process)

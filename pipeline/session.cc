@@ -37,6 +37,9 @@ std::optional<FaultBoardEntry> g_board_entry;
 // destroys no Session.
 const RunTrace* g_own_trace = nullptr;
 
+// Leaves the network between the nodes; empty if there is one node. It is global for the same reason.
+std::function<void()> g_leave_network;
+
 // The process that made the Session. A process that the program forked has copies of all objects,
 // but threads, channel and store belong to the parent.
 pid_t g_pid = 0;
@@ -63,8 +66,8 @@ void record_for_launcher() {
   if (!g_board_entry) return;
   try {
     throw;
-  } catch (const Interrupted&) {
-    return;  // a requested end
+  } catch (const Interrupted&) {  // a requested end
+    if (g_leave_network) g_leave_network();
   } catch (const WorkerGone&) {
     return;  // the worker's own record contains more
   } catch (...) {
@@ -112,6 +115,13 @@ Session::Impl::Impl(int argc, char** argv, const SessionOptions& options)
   if (is_coordinator() && role_.num_nodes > 1) {
     network_ = connect_nodes(role_.num_nodes);
     agreement_ = std::make_unique<NodeAgreement>(*network_);
+    g_leave_network = [this] {
+      if (!has_agreed_to_stop_) return;
+      try {
+        leave_network();
+      } catch (const Error&) {  // reported by the node where it happened
+      }
+    };
     heartbeats_.emplace(*network_, *settings_.node_timeout_seconds * kNsPerSecond);
   }
   runtime_ = std::make_shared<Runtime>(settings_, std::move(backend), role_.num_workers, network_.get());
@@ -149,6 +159,7 @@ void Session::Impl::take_remains() {
 }
 
 Session::Impl::~Impl() {
+  g_leave_network = nullptr;
   end();
   write_own_trace();
 }
@@ -168,6 +179,16 @@ std::string Session::Impl::from_first_node(const std::string& own) {
   std::string decision = agreement_->from_first(own);
   user_waits().publish_none();
   return decision;
+}
+
+void Session::Impl::leave_network() {
+  if (Coordinator* coordinator = runtime_->coordinator_if_started()) {
+    if (const std::exception_ptr error = coordinator->finish()) std::rethrow_exception(error);
+  }
+  (void)from_first_node("");  // the others wait here while the first one writes, and not in MPI, which spins
+  agreement_->finish();
+  heartbeats_->finish();
+  network_->finish();
 }
 
 void Session::Impl::open_trace(const char* program) {
@@ -201,11 +222,10 @@ void Session::Impl::end() {
   if (watch_) watch_->stop();  // must end before the coordinator, which it uses
   if (finishes && is_normal && !error) runtime_->report_run();
   if (error) end_process(error);  // not reported yet, and a destructor cannot throw it
-  if (finishes && network_) {
-    (void)from_first_node("");  // the others wait here while the first one writes, and not in MPI, which spins
-    agreement_->finish();
-    heartbeats_->finish();
-    network_->finish();
+  try {
+    if (finishes && network_) leave_network();
+  } catch (const Error&) {
+    end_process(std::current_exception());
   }
   if (coordinator != nullptr) coordinator->end();
   if (worker_.joinable()) worker_.join();  // must end before the coordinator, to which it reports its end

@@ -130,6 +130,7 @@ class NodesTest(LaunchedTest):
             out, errors = job.communicate(timeout=DEADLINE_S)
             self.assertEqual(job.returncode, 75, out[-2000:] + errors[-2000:])
             self.assertIn("stopped by SIGUSR1 after step", out)
+            self.assertNotIn("Open MPI", errors, "a node has ended before the others had what it had sent")
             self.assert_hosts_empty(hosts)
         self.run_nodes(hosts, [1, 1], [*train, "--resume", "auto"])
         self.assertEqual(self.results(self.output), self.results(whole))
