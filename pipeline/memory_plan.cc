@@ -73,7 +73,8 @@ std::optional<std::uint64_t> MemoryPlan::activation_bytes() const {
 MemoryPlan memory_plan_of(const Store& store, Coordinator* coordinator, int pipeline, bool in_files) {
   const auto number = static_cast<std::uint32_t>(pipeline);
   MemoryPlan plan = plan_of(store.catalogue().share_of(number), has_two_copies(store.catalogue(), number), in_files);
-  if (const std::uint64_t bytes = receive_bytes(store.catalogue(), number); bytes > 0) add_memory(plan, kReceived, bytes);
+  if (const std::uint64_t bytes = receive_bytes(store.catalogue(), number); bytes > 0)
+    add_memory(plan, kReceived, bytes);
   const std::uint64_t activations = coordinator == nullptr ? 0 : coordinator->activation_budget(pipeline).bytes();
   if (activations > 0) add_memory(plan, kActivations, activations);
   return plan;

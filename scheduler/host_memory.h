@@ -38,7 +38,8 @@ struct HostMemory {
   }
 };
 
-// `costs`: by layer, including the head. What a layer trains counts as one weight group. REQUIRES: the plan is valid for these layers.
+// `costs`: by layer, including the head. What a layer trains counts as one weight group. REQUIRES: the plan is valid
+// for these layers.
 [[nodiscard]] HostMemory host_memory(const std::vector<LayerCost>& costs, const Plan& plan,
                                      const HostSettings& settings);
 

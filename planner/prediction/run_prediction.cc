@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "common/check.h"
+#include "common/nodes.h"
 #include "common/text.h"
 #include "roundpipe/error.h"
 #include "scheduler/planner.h"
@@ -17,8 +18,13 @@ namespace {
 
 struct Rounds {
   int microbatches = 0;
-  int per_step = 0;
+  int per_step = 0;  // of all nodes
 };
+
+// Returns the number of rounds of a step that the first node computes.
+int own_rounds(const TrainingSetup& setup, const Rounds& rounds) {
+  return rounds_of_first_node(rounds.per_step, setup.num_nodes);
+}
 
 // A way to compute a step: what is chosen before its plan.
 struct Way {
@@ -26,17 +32,18 @@ struct Way {
   RecomputeGrain recompute = RecomputeGrain::kStage;
 };
 
-// Returns the maximum number of microbatches of a step. It keeps the simulation of a run short,
+// Returns the maximum number of microbatches that a node computes of a step. It keeps the simulation of a run short,
 // because a user waits for it.
 std::int64_t max_microbatches(const TrainingSetup& setup) {
   return std::max<std::int64_t>(1, kMaxLayerMicrobatchesOfARun / (setup.model.num_layers() + 2));
 }
 
 // Returns the splits of a step that are worth trying. Unless the setup gives their sizes, rounds
-// have one to four times as many microbatches as there are GPUs, and a step has 1, 2, 4, ...
-// rounds.
+// have one to four times as many microbatches as there are GPUs, and each node computes 1, 2, 4, ...
+// rounds of a step.
 std::vector<Rounds> round_choices(const TrainingSetup& setup) {
   check_run_size(setup);
+  const int of_a_node = setup.batch / setup.num_nodes;  // sequences
   std::vector<int> microbatches = {setup.round_microbatches};
   if (setup.round_microbatches == 0) {
     const int gpus = setup.num_gpus;
@@ -49,19 +56,21 @@ std::vector<Rounds> round_choices(const TrainingSetup& setup) {
       choices.push_back({count, setup.rounds_per_step});
       continue;
     }
-    const std::int64_t most =
-        std::min<std::int64_t>(setup.batch, std::max<std::int64_t>(count, max_microbatches(setup)));
-    for (int rounds = 1; std::int64_t{count} * rounds <= most; rounds *= 2) choices.push_back({count, rounds});
+    const std::int64_t most = std::min<std::int64_t>(of_a_node, std::max<std::int64_t>(count, max_microbatches(setup)));
+    for (int rounds = 1; std::int64_t{count} * rounds <= most; rounds *= 2)
+      choices.push_back({count, rounds * setup.num_nodes});
   }
   std::erase_if(choices, [&setup](const Rounds& rounds) {
     return std::int64_t{rounds.microbatches} * rounds.per_step > setup.batch;
   });
   if (!choices.empty()) return choices;
-  if (setup.round_microbatches == 0 && setup.rounds_per_step == 0) return {{setup.batch, 1}};
-  throw Error(ExitCode::kUsage,
-              cat("a step of ", setup.batch, " sequences cannot be cut into ", std::max(1, setup.rounds_per_step),
-                  " times ", std::max(1, setup.round_microbatches),
-                  " microbatches; give fewer rounds or microbatches, or a larger --batch-size"));
+  if (setup.round_microbatches == 0 && setup.rounds_per_step == 0 && of_a_node > 0)
+    return {{of_a_node, setup.num_nodes}};
+  throw Error(
+      ExitCode::kUsage,
+      cat("a step of ", setup.batch, " sequences cannot be cut into ", std::max(setup.num_nodes, setup.rounds_per_step),
+          " times ", std::max(1, setup.round_microbatches), " microbatches; give fewer ",
+          setup.num_nodes > 1 ? "nodes, " : "", "rounds or microbatches, or a larger --batch-size"));
 }
 
 MachineRun emulated(const TrainingSetup& setup, const Way& way) {
@@ -72,8 +81,10 @@ MachineRun emulated(const TrainingSetup& setup, const Way& way) {
           .host = {.asynchronous = setup.asynchronous,
                    .rounds_per_step = way.rounds.per_step,
                    .recompute = way.recompute,
-                   .num_microbatches = way.rounds.microbatches},
-          .pinned_weights = setup.pinned_weights};
+                   .num_microbatches = way.rounds.microbatches,
+                   .place = {.node = 0, .num_nodes = setup.num_nodes}},
+          .pinned_weights = setup.pinned_weights,
+          .network = setup.network};
 }
 
 double sequences_of(const TrainingSetup& setup, const Rounds& rounds) {
@@ -129,7 +140,7 @@ PlanChoice choose_plan(const TrainingSetup& setup, const Way& way, std::optional
 // takes longer with more GPUs.
 RunLength affordable(RunLength length, std::size_t num_stages, const TrainingSetup& setup, const Rounds& rounds) {
   constexpr std::int64_t kMaxTasks = 120'000, kFewSteps = 2, kFewGpus = 16;
-  const std::int64_t tasks = static_cast<std::int64_t>(num_stages) * rounds.microbatches * rounds.per_step;
+  const std::int64_t tasks = static_cast<std::int64_t>(num_stages) * rounds.microbatches * own_rounds(setup, rounds);
   const std::int64_t most = kMaxTasks * kFewGpus / std::max<std::int64_t>(kFewGpus, setup.num_gpus);
   const std::int64_t steps = most / tasks - length.warm_up - 1;
   if (steps < kFewSteps && !length.record) length.warm_up = static_cast<int>(kFewSteps);
@@ -141,8 +152,9 @@ RunPrediction predict(const TrainingSetup& setup, const Way& way, const PlanChoi
   const double sequences = sequences_of(setup, way.rounds);
   const std::vector<LayerCost> costs = costs_of(setup, sequences), largest = costs_of(setup, std::ceil(sequences));
   const MachineRun run = emulated(setup, way);
-  const RunWork work = run_work(costs, run);
+  RunWork work = run_work(costs, run);
   RunPrediction result{.num_gpus = setup.num_gpus,
+                       .num_nodes = setup.num_nodes,
                        .round_microbatches = way.rounds.microbatches,
                        .rounds_per_step = way.rounds.per_step,
                        .microbatch_sequences = sequences,
@@ -153,7 +165,15 @@ RunPrediction predict(const TrainingSetup& setup, const Way& way, const PlanChoi
   result.gpu = gpu_memory(largest, choice.plan, way.recompute);
   result.host = host_memory(costs, choice.plan, run.host);
   const std::vector<StageWork> stages = stage_works(work.workload, choice.plan);
-  result.run = simulate_run(work, stages, affordable(length, stages.size(), setup, way.rounds));
+  RunLength simulated = affordable(length, stages.size(), setup, way.rounds);
+  result.run = simulate_run(work, stages, simulated);
+  result.without_network_ms = result.run.step_ms;
+  if (setup.num_nodes > 1) {
+    work.nodes.network = kUnlimited;
+    work.nodes.network_latency = 0;
+    simulated.record = false;
+    result.without_network_ms = simulate_run(work, stages, simulated).step_ms;
+  }
   // host_memory() counts the blocks of two whole rounds. The peak of the simulated run is less.
   result.host.activations = static_cast<std::uint64_t>(result.run.peak_activation_bytes);
   result.tokens_per_s = 1000.0 * setup.batch * static_cast<double>(setup.sequence_length) / result.run.step_ms;
@@ -241,7 +261,8 @@ bool fits(const TrainingSetup& setup, std::int64_t sequence_length) {
     plan.forward.push_back({layer, layer + 1});
     plan.backward.insert(plan.backward.begin(), {layer, layer + 1});
   }
-  const MachineRun one_layer_each = emulated(longer, {.rounds = {.microbatches = setup.num_gpus, .per_step = 1}});
+  const MachineRun one_layer_each =
+      emulated(longer, {.rounds = {.microbatches = setup.num_gpus, .per_step = setup.num_nodes}});
   HostMemory host = host_memory(costs, plan, one_layer_each.host);
   // The activations of a run need between 0 and `host.activations` bytes. If both bounds lead to
   // the same answer, no simulation is needed.
@@ -265,13 +286,30 @@ void check_run_size(const TrainingSetup& setup) {
     throw Error(ExitCode::kUsage, cat("a model of ", setup.model.num_layers(), " layers is planned for at most ", most,
                                       " GPUs, not ", setup.num_gpus, ": give fewer --gpus"));
   }
+  if (setup.rounds_per_step > 0 && setup.rounds_per_step < setup.num_nodes) {
+    throw Error(ExitCode::kUsage,
+                cat("a step of ", setup.rounds_per_step, setup.rounds_per_step == 1 ? " round" : " rounds",
+                    " cannot be shared by ", setup.num_nodes,
+                    " nodes, each of which computes at least one: give more --rounds-per-step"));
+  }
   const std::int64_t microbatches =
-      std::int64_t{std::max(1, setup.round_microbatches)} * std::max(1, setup.rounds_per_step);
+      std::int64_t{std::max(1, setup.round_microbatches)} *
+      rounds_of_first_node(std::max(setup.num_nodes, setup.rounds_per_step), setup.num_nodes);
   if (microbatches <= max_microbatches(setup)) return;
-  throw Error(ExitCode::kUsage,
-              cat("a step of ", microbatches, " microbatches is too long to simulate for ", setup.model.num_layers(),
-                  " layers; at most ", max_microbatches(setup),
-                  " are: give fewer --microbatches or --rounds-per-step (each microbatch has more sequences then)"));
+  throw Error(
+      ExitCode::kUsage,
+      cat("a step of ", microbatches, " microbatches", setup.num_nodes > 1 ? " on each node" : "",
+          " is too long to simulate for ", setup.model.num_layers(), " layers; at most ", max_microbatches(setup),
+          " are: give fewer --microbatches or --rounds-per-step (each microbatch has more sequences then)"));
+}
+
+bool is_planned(const TrainingSetup& setup) {
+  try {
+    check_run_size(setup);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 bool fits_host(const TrainingSetup& setup, const RunPrediction& prediction) {

@@ -75,7 +75,8 @@ struct RunNodes {
   double network_latency = 0;
 };
 
-// A run on one node, or what the first of several nodes does of it: steps of Workload::num_microbatches, in rounds of Workload::round_microbatches.
+// A run on one node, or what the first of several nodes does of it: steps of Workload::num_microbatches, in rounds of
+// Workload::round_microbatches.
 struct RunWork {
   Workload workload;
   std::vector<LayerBytes> layers{};  // by layer, the head last; empty: nothing is moved, all layers are trained

@@ -27,9 +27,9 @@ struct Update {
 
 // The weights of a layer in the host store.
 struct Weights {
-  int version = 0;                // number of steps whose update has finished, on all nodes
-  std::int64_t rounds_added = 0;  // number of rounds whose gradient is added, or used by the update
-  std::int64_t rounds_sent = 0;   // number of rounds whose gradient is sent to the other nodes
+  int version = 0;                                   // number of steps whose update has finished, on all nodes
+  std::int64_t rounds_added = 0;                     // number of rounds whose gradient is added, or used by the update
+  std::int64_t rounds_sent = 0;                      // number of rounds whose gradient is sent to the other nodes
   double gradient_made = 0, gradient_committed = 0;  // of the last update
 };
 
@@ -89,9 +89,7 @@ class RunSimulation {
   [[nodiscard]] int stage_number(std::int64_t slot) const { return static_cast<int>(slot % num_stages_); }
   [[nodiscard]] const RunStage& stage(std::int64_t slot) const { return stages_[stage_number(slot)]; }
   [[nodiscard]] std::int64_t round_of(std::int64_t slot) const { return slot / num_stages_; }
-  [[nodiscard]] int round_of_step(std::int64_t slot) const {
-    return static_cast<int>(round_of(slot) % rounds_a_step_);
-  }
+  [[nodiscard]] int round_of_step(std::int64_t slot) const { return static_cast<int>(round_of(slot) % rounds_a_step_); }
   [[nodiscard]] int step_of(std::int64_t slot) const { return static_cast<int>(round_of(slot) / rounds_a_step_); }
   // The number of steps whose updates the weights of a slot include.
   [[nodiscard]] int version_of(std::int64_t slot) const {

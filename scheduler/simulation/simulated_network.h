@@ -56,7 +56,9 @@ class SimulatedNetwork {
   void add(double now, Direction& direction, NetworkTransfer transfer) const;
   // Returns the number of nodes that compute such a round.
   [[nodiscard]] double nodes_with(int own_round) const;
-  [[nodiscard]] LayerBytes bytes_of(int layer) const { return work_.layers.empty() ? LayerBytes{} : work_.layers[layer]; }
+  [[nodiscard]] LayerBytes bytes_of(int layer) const {
+    return work_.layers.empty() ? LayerBytes{} : work_.layers[layer];
+  }
 
   const RunWork& work_;
   const int num_rounds_;  // of a step, on all nodes
