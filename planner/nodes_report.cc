@@ -33,9 +33,10 @@ std::string network_text(const PlanAnswer& answer) {
           " behind computation, ", seconds_text(exposed), " exposed\n");
   const RunPrediction& fewest = *answer.by_nodes.front().prediction;
   if (fewest.num_nodes < prediction.num_nodes) {
-    text += cat("  ", nodes_text(prediction.num_nodes), " are ", decimal(prediction.tokens_per_s / fewest.tokens_per_s, 2),
-                " times as fast as ", nodes_text(fewest.num_nodes), " with the same step (efficiency ",
-                share_text(nodes_efficiency(prediction, fewest), 1), ")\n");
+    text +=
+        cat("  ", nodes_text(prediction.num_nodes), " are ", decimal(prediction.tokens_per_s / fewest.tokens_per_s, 2),
+            " times as fast as ", nodes_text(fewest.num_nodes), " with the same step (efficiency ",
+            share_text(nodes_efficiency(prediction, fewest), 1), ")\n");
   }
   constexpr double kMuch = 0.05;
   if (exposed < kMuch * prediction.run.step_ms) return text;
@@ -56,8 +57,8 @@ std::string nodes_table(const PlanAnswer& answer) {
     out << std::left << std::setw(24) << row.name << std::right << std::setw(10) << decimal(prediction.tokens_per_s, 0)
         << std::setw(10) << decimal(prediction.run.step_ms / 1000, 3) << std::setw(12)
         << share_text(nodes_efficiency(prediction, *answer.by_nodes.front().prediction), 1) << std::setw(16)
-        << seconds_text(hidden_ms(prediction)) << std::setw(17) << seconds_text(exposed_ms(prediction))
-        << std::setw(16) << gib_text(static_cast<double>(prediction.host.total()))
+        << seconds_text(hidden_ms(prediction)) << std::setw(17) << seconds_text(exposed_ms(prediction)) << std::setw(16)
+        << gib_text(static_cast<double>(prediction.host.total()))
         << (fits_host(answer.setup, prediction) ? "" : "  more than the host has") << "\n";
   }
   return out.str();
