@@ -56,10 +56,10 @@ TEST(NodesReport, HasTheStepTheNetworkAndTheSpeedOnFewerNodes) {
             answer.by_nodes[0].prediction->host.optimizer_state / 3);
 
   const std::string text = answer_text(answer);
-  for (const char* part : {"4 nodes of 2 x rtx4090", "each host, GiB", "gradients of other nodes", "Network: each node sends ",
-                           " exposed\n", "4 nodes are ", " times as fast as 1 node with the same step (efficiency ",
-                           "nodes, the same step", "GPUs of each node", "waiting for updates of all nodes",
-                           "--rounds-per-step 4"}) {
+  for (const char* part :
+       {"4 nodes of 2 x rtx4090", "each host, GiB", "gradients of other nodes", "Network: each node sends ",
+        " exposed\n", "4 nodes are ", " times as fast as 1 node with the same step (efficiency ",
+        "nodes, the same step", "GPUs of each node", "waiting for updates of all nodes", "--rounds-per-step 4"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
   }
   const nlohmann::json json = nlohmann::json::parse(answer_json(answer));

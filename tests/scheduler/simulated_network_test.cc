@@ -22,8 +22,8 @@ RunWork run_with(int rounds) {
                             .layers = {{10, 20}, {10, 20}, {10, 20}},
                             .head = {10, 20},
                             .first_trained_layer = 1}};
-  work.layers.assign(
-      4, {.weights = 1000, .gradient = 1000, .update = 14000, .sum = 5000, .updated = 900, .input = 100});
+  work.layers.assign(4,
+                     {.weights = 1000, .gradient = 1000, .update = 14000, .sum = 5000, .updated = 900, .input = 100});
   work.layers[0].gradient = work.layers[0].update = work.layers[0].sum = work.layers[0].updated = 0;
   return work;
 }
