@@ -81,7 +81,8 @@ NodeMessages messages_of(const std::vector<std::uint64_t>& groups, int num_nodes
 std::vector<std::uint64_t> groups_of(const std::string& preset) {
   std::vector<std::uint64_t> groups;
   for (const LayerCost& cost : layer_costs(preset_config(preset), {.sequences = 1, .sequence_length = 128})) {
-    EXPECT_EQ(cost.trained_elements, cost.gradient_elements) << "no tied parameters, which would be groups of their own";
+    EXPECT_EQ(cost.trained_elements, cost.gradient_elements)
+        << "no tied parameters, which would be groups of their own";
     groups.push_back(cost.trained_elements);
   }
   return groups;
@@ -94,8 +95,8 @@ TEST(NodeMessages, AreThoseOfTheDocumentation) {
   std::vector<std::string> rows;
   for (const int num_nodes : {2, 4, 16, 64, 256, 1000}) {
     const NodeMessages m = messages_of(groups, num_nodes);
-    rows.push_back(cat("| n = ", num_nodes, " | ", cell(m.start), " | ", cell(m.decisions), " | ", cell(m.losses), " | ",
-                       cell(m.squares), " | ", cell(m.gradients), " | ", cell(m.weights), " | ",
+    rows.push_back(cat("| n = ", num_nodes, " | ", cell(m.start), " | ", cell(m.decisions), " | ", cell(m.losses),
+                       " | ", cell(m.squares), " | ", cell(m.gradients), " | ", cell(m.weights), " | ",
                        bytes_text(m.buffer_bytes), " |"));
   }
   expect_documented("design/several-nodes.md", rows, "| n = ");
