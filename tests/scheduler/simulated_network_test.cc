@@ -107,6 +107,20 @@ TEST(SimulatedNetwork, AStepTakesAtLeastTheTimeOfItsBytesAndASlowNetworkIsTheLim
   }
 }
 
+// The first of four nodes computes two of five rounds: it sends more than it receives, and its
+// gradient buffers are free when they are sent.
+TEST(SimulatedNetwork, AStepTakesAtLeastTheTimeOfWhatIsSentIfLessIsReceived) {
+  for (const bool asynchronous : {false, true}) {
+    RunWork work = run_with(2);
+    work.asynchronous = asynchronous;
+    work.nodes = {.num_nodes = 4, .rounds_per_step = 5, .network = 2};
+    const RunResult result = simulated(work, {.warm_up = 40, .steps = 40});
+    const double bytes = 3 * (2 * 1000 + 900) * 3.0 / 4;
+    EXPECT_GE(result.step_ms * (1 + 1e-9), bytes / 2);
+    EXPECT_NEAR(result.sent_bytes, bytes, 1e-3 * bytes) << "no more waits from step to step";
+  }
+}
+
 TEST(SimulatedNetwork, AsynchronousStepsHideIt) {
   RunWork work = run_with(1);
   work.nodes = {.num_nodes = 4, .network = 100};
