@@ -129,6 +129,11 @@ std::string train_options_text(const TrainingSetup& setup, const RunPrediction& 
              grain_of(prediction), setup.asynchronous ? " --async" : "", parts_text(setup.parts));
 }
 
+// For example "4 nodes of 8 x rtx4090".
+std::string machines_text(const TrainingSetup& setup) {
+  return cat(setup.num_nodes > 1 ? nodes_text(setup.num_nodes) + " of " : "", setup.num_gpus, " x ", setup.gpu.name);
+}
+
 bool fits_gpu(const TrainingSetup& setup, const RunPrediction& prediction) {
   return static_cast<double>(prediction.gpu.total()) <= setup.gpu.usable_bytes();
 }
@@ -329,10 +334,9 @@ std::string answer_text(const PlanAnswer& answer) {
       << setup.batch << " sequences of " << setup.sequence_length << " tokens"
       << beyond_positions(setup.model, setup.sequence_length) << ", "
       << (setup.asynchronous ? "asynchronous" : "synchronous") << "\n"
-      << (setup.num_nodes > 1 ? nodes_text(setup.num_nodes) + " of " : "") << setup.num_gpus << " x " << setup.gpu.name
-      << " (" << setup.gpu.memory_gib << " GiB), server " << setup.server.name << ", " << gib_text(setup.host_bytes)
-      << " GiB of host memory, fp" << (setup.accumulate == Accumulate::kFp16 ? 16 : 32) << " sums, "
-      << (setup.pinned_weights ? "pinned" : "pageable") << " weights\n\n";
+      << machines_text(setup) << " (" << setup.gpu.memory_gib << " GiB), server " << setup.server.name << ", "
+      << gib_text(setup.host_bytes) << " GiB of host memory, fp" << (setup.accumulate == Accumulate::kFp16 ? 16 : 32)
+      << " sums, " << (setup.pinned_weights ? "pinned" : "pageable") << " weights\n\n";
   if (answer.asked.prediction) {
     print_asked(out, setup, *answer.asked.prediction);
     if (setup.num_nodes > 1) out << network_text(answer);
@@ -355,7 +359,7 @@ std::string answer_text(const PlanAnswer& answer) {
 
 TimelinePage answer_page(const PlanAnswer& answer) {
   const TrainingSetup& setup = answer.setup;
-  TimelinePage page{.title = cat(setup.model.name, " on ", setup.num_gpus, " x ", setup.gpu.name)};
+  TimelinePage page{.title = cat(setup.model.name, " on ", machines_text(setup))};
   page.facts = {{"sequences of a step", cat(setup.batch)},
                 {"tokens of a sequence", cat(setup.sequence_length)},
                 {"steps", setup.asynchronous ? "asynchronous" : "synchronous"}};

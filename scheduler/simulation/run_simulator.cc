@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <deque>
-#include <queue>
 
 #include "common/check.h"
 #include "common/indexed.h"
 #include "common/run_depth.h"
 #include "common/run_order.h"
+#include "scheduler/simulation/event_queue.h"
 #include "scheduler/simulation/memory_account.h"
 #include "scheduler/simulation/run_stages.h"
 #include "scheduler/simulation/simulated_gpu.h"
@@ -31,18 +31,6 @@ struct Weights {
   std::int64_t rounds_added = 0;                     // number of rounds whose gradient is added, or used by the update
   std::int64_t rounds_sent = 0;                      // number of rounds whose gradient is sent to the other nodes
   double gradient_made = 0, gradient_committed = 0;  // of the last update
-};
-
-struct TimedEvent {
-  double time = 0;
-  std::int64_t number = 0;  // events of the same time are handled in the order in which they were created
-  int gpu = 0;
-  enum class Kind : std::uint8_t { kComputed, kCopied, kMoved } kind = Kind::kCopied;
-  SimulatedCopy copy{};        // that has arrived
-  NetworkTransfer transfer{};  // that has arrived
-  bool operator>(const TimedEvent& other) const {
-    return time != other.time ? time > other.time : number > other.number;
-  }
 };
 
 class RunSimulation {
@@ -110,11 +98,6 @@ class RunSimulation {
   [[nodiscard]] bool ends_step(std::int64_t slot) const { return (round_of(slot) + 1) % rounds_a_step_ == 0; }
   Weights& weights_of(int layer) { return weights_[layer]; }
   SimulatedGpu& at(int gpu) { return gpus_[gpu]; }
-  void later(TimedEvent event) {
-    event.number = num_events_++;
-    events_.push(event);
-  }
-
   // Starts everything that can start now. Returns true if something did.
   bool move() {
     bool moved = dispatch();
@@ -233,7 +216,7 @@ class RunSimulation {
     state.is_computing = true;
     state.compute_start = now_;
     memory_.begin_compute(now_, gpu, stage_number(slot), recomputes, state.microbatch == 0);
-    later({.time = now_ + ms, .gpu = gpu, .kind = TimedEvent::Kind::kComputed});
+    events_.add({.time = now_ + ms, .kind = TimedEvent::Kind::kComputed, .gpu = gpu});
     return true;
   }
 
@@ -271,14 +254,13 @@ class RunSimulation {
   // Advances to the next time at which something ends.
   void go_on() {
     const double of_links = links_.next_event(now_);
-    now_ = std::min({of_links, network_.next_event(), events_.empty() ? kUnlimited : events_.top().time});
+    now_ = std::min({of_links, network_.next_event(), events_.next_time()});
     RP_ASSERT(now_ < kUnlimited);  // otherwise the run waits for itself
     for (const SimulatedLinks::End& end : links_.advance(now_)) end_copy(end);
     if (links_.update_has_ended()) end_update();
     for (const NetworkTransfer& transfer : network_.take_ended(now_)) end_transfer(transfer);
-    while (!events_.empty() && events_.top().time <= now_) {
-      const TimedEvent event = events_.top();
-      events_.pop();
+    while (events_.next_time() <= now_) {
+      const TimedEvent event = events_.take();
       switch (event.kind) {
         case TimedEvent::Kind::kComputed: end_compute(event.gpu); break;
         case TimedEvent::Kind::kCopied: arrive(event.gpu, event.copy); break;
@@ -307,7 +289,9 @@ class RunSimulation {
     span.bytes = end.copy.bytes;
     record_.span(span);
     memory_.end_copy(now_, end, stage_number(copy.slot));
-    if (end.copy.has_ended) later({.time = now_ + work_.machine.copy_latency, .gpu = end.gpu, .copy = copy});
+    if (!end.copy.has_ended) return;
+    events_.add(
+        {.time = now_ + work_.machine.copy_latency, .kind = TimedEvent::Kind::kCopied, .gpu = end.gpu, .copy = copy});
   }
 
   void end_compute(int gpu) {
@@ -425,7 +409,7 @@ class RunSimulation {
     span.layer = transfer.layer;
     span.bytes = transfer.bytes;
     record_.span(span);
-    later({.time = now_ + work_.nodes.network_latency, .kind = TimedEvent::Kind::kMoved, .transfer = transfer});
+    events_.add({.time = now_ + work_.nodes.network_latency, .kind = TimedEvent::Kind::kMoved, .transfer = transfer});
   }
 
   // Handles that what was sent may be overwritten, or that what was received is there.
@@ -452,8 +436,7 @@ class RunSimulation {
   SimulatedNetwork network_;
   std::vector<SimulatedGpu> gpus_;
   std::vector<char> may_move_;  // by GPU: false if it could do nothing and nothing has happened since
-  std::priority_queue<TimedEvent, std::vector<TimedEvent>, std::greater<>> events_;
-  std::int64_t num_events_ = 0;
+  EventQueue events_;
   double now_ = 0;
   double update_start_ = 0;
   std::deque<Update> updates_;
