@@ -152,7 +152,7 @@ RunPrediction predict(const TrainingSetup& setup, const Way& way, const PlanChoi
   const double sequences = sequences_of(setup, way.rounds);
   const std::vector<LayerCost> costs = costs_of(setup, sequences), largest = costs_of(setup, std::ceil(sequences));
   const MachineRun run = emulated(setup, way);
-  RunWork work = run_work(costs, run);
+  const RunWork work = run_work(costs, run);
   RunPrediction result{.num_gpus = setup.num_gpus,
                        .num_nodes = setup.num_nodes,
                        .round_microbatches = way.rounds.microbatches,
@@ -165,18 +165,23 @@ RunPrediction predict(const TrainingSetup& setup, const Way& way, const PlanChoi
   result.gpu = gpu_memory(largest, choice.plan, way.recompute);
   result.host = host_memory(costs, choice.plan, run.host);
   const std::vector<StageWork> stages = stage_works(work.workload, choice.plan);
-  RunLength simulated = affordable(length, stages.size(), setup, way.rounds);
-  result.run = simulate_run(work, stages, simulated);
-  result.without_network_ms = result.run.step_ms;
-  if (setup.num_nodes > 1) {
-    work.nodes.network = kUnlimited;
-    work.nodes.network_latency = 0;
-    simulated.record = false;
-    result.without_network_ms = simulate_run(work, stages, simulated).step_ms;
-  }
+  result.run = simulate_run(work, stages, affordable(length, stages.size(), setup, way.rounds));
   // host_memory() counts the blocks of two whole rounds. The peak of the simulated run is less.
   result.host.activations = static_cast<std::uint64_t>(result.run.peak_activation_bytes);
   result.tokens_per_s = 1000.0 * setup.batch * static_cast<double>(setup.sequence_length) / result.run.step_ms;
+  return result;
+}
+
+// Predicts what is reported: as predict(), and with the step that the network would leave if it took no time.
+RunPrediction predict_in_full(const TrainingSetup& setup, const Way& way, const PlanChoice& choice) {
+  RunLength length = kPredictedLength;
+  length.record = setup.records_spans;
+  RunPrediction result = predict(setup, way, choice, length);
+  result.without_network_ms = result.run.step_ms;
+  if (setup.num_nodes == 1) return result;
+  TrainingSetup without_network = setup;
+  without_network.network = {.gbs = kUnlimited};
+  result.without_network_ms = predict(without_network, way, choice, kPredictedLength).run.step_ms;
   return result;
 }
 
@@ -231,14 +236,15 @@ struct Best {
 };
 
 // Simulates, with links and updates, the few candidates that are the fastest by computing time
-// alone, and further ones until one fits the host. Returns the best.
+// alone, and further ones until one fits the host. Returns the best. On several nodes all candidates
+// are simulated, because the network needs longer if a step has more rounds.
 Best best_of(const TrainingSetup& setup, std::vector<Candidate> candidates) {
-  constexpr std::size_t kSimulated = 4;
+  const std::size_t num_simulated = setup.num_nodes > 1 ? candidates.size() : 4;
   constexpr RunLength kBrief{.warm_up = 2, .steps = 2};
   std::stable_sort(candidates.begin(), candidates.end(),
                    [](const Candidate& a, const Candidate& b) { return a.choice.step_ms < b.choice.step_ms; });
   std::optional<Best> best;
-  for (std::size_t i = 0; i < candidates.size() && (i < kSimulated || !fits_host(setup, best->prediction)); ++i) {
+  for (std::size_t i = 0; i < candidates.size() && (i < num_simulated || !fits_host(setup, best->prediction)); ++i) {
     RunPrediction next = predict(setup, candidates[i].way, candidates[i].choice, kBrief);
     if (!best || is_better(setup, next, best->prediction)) best = {candidates[i].way, std::move(next)};
   }
@@ -324,9 +330,7 @@ std::vector<LayerCost> costs_of(const TrainingSetup& setup, double sequences) {
 }
 
 RunPrediction predict_run(const TrainingSetup& setup, Effort effort) {
-  RunLength length = kPredictedLength;
-  length.record = setup.records_spans;
-  const auto searched = [&](const Way& way) { return predict(setup, way, choose_plan(setup, way, effort), length); };
+  const auto searched = [&](const Way& way) { return predict_in_full(setup, way, choose_plan(setup, way, effort)); };
   const std::vector<Candidate> candidates = candidates_of(setup, setup.recompute.value_or(RecomputeGrain::kStage));
   if (candidates.size() == 1 && setup.recompute) return searched(candidates.front().way);
   const Best best = best_of(setup, candidates);
@@ -348,7 +352,7 @@ RunPrediction predict_plan(const TrainingSetup& setup, const Plan& plan) {
                 .recompute = *setup.recompute};
   const std::vector<LayerCost> costs = costs_of(setup, sequences_of(setup, way.rounds));
   validate_plan(plan, static_cast<int>(costs.size()));
-  return predict(setup, way, {.plan = plan}, kPredictedLength);
+  return predict_in_full(setup, way, {.plan = plan});
 }
 
 std::int64_t longest_sequence(const TrainingSetup& setup) {

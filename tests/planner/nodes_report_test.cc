@@ -73,6 +73,22 @@ TEST(NodesReport, HasTheStepTheNetworkAndTheSpeedOnFewerNodes) {
   EXPECT_FALSE(json["by_nodes"][0].contains("network")) << "one node has none";
 }
 
+// By computing alone, other splits are the fastest.
+TEST(NodesReport, TheProposedSplitIsTheFastestOneWithTheNetwork) {
+  TrainingSetup setup = answer_of(on_nodes(4)).setup;
+  setup.num_gpus = 4;
+  setup.sequence_length = 2048;
+  setup.batch = 256;
+  const double proposed = predict_run(setup, Effort::kFast).tokens_per_s;
+  for (const int microbatches : {4, 5, 6, 8, 16}) {
+    for (const int rounds : {4, 8, 16}) {
+      setup.round_microbatches = microbatches;
+      setup.rounds_per_step = rounds;
+      EXPECT_GE(proposed, 0.99 * predict_run(setup, Effort::kFast).tokens_per_s) << microbatches << ", " << rounds;
+    }
+  }
+}
+
 TEST(NodesReport, OfOneNodeIsNotPrinted) {
   const PlanAnswer answer = answer_of(on_nodes(1));
   EXPECT_TRUE(answer.by_nodes.empty());
