@@ -4,6 +4,7 @@
 // for itself, with the same result.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -42,10 +43,42 @@ inline constexpr std::uint64_t kChunkElements = 65'536;
 // it changes from group to group, groups of few chunks are spread over all nodes.
 [[nodiscard]] ElementRange owned_elements(std::uint64_t num_elements, std::uint64_t first_owner, NodePlace place);
 
+// Gradients and weights are sent in pieces of at most so many bytes. With pieces of 16 MiB in both
+// directions, Open MPI's TCP reaches only half of a link (docs/design/several-nodes.md).
+inline constexpr std::uint64_t kMessageBytes = std::uint64_t{1} << 20;
+
+// Returns the elements of the longest piece: whole chunks, like what a node owns.
+[[nodiscard]] constexpr std::uint64_t message_elements(std::uint64_t element_bytes) {
+  return kMessageBytes / element_bytes / kChunkElements * kChunkElements;
+}
+
+// The buffers that a pipeline has for gradients of each other node. Some are filled while others
+// are added. A link of 25 Gbit/s fills these in 5 ms.
+inline constexpr int kBuffersPerNode = 16;
+
+// Returns the bytes of the longest piece of a gradient of which a node owns so many elements.
+[[nodiscard]] constexpr std::uint64_t longest_piece_bytes(std::uint64_t num_owned, std::uint64_t element_bytes) {
+  return std::min(message_elements(element_bytes), num_owned) * element_bytes;
+}
+// Returns the length of all buffers of a pipeline. `longest_piece`: of all its gradients, in bytes.
+[[nodiscard]] constexpr std::uint64_t receive_buffers_bytes(std::uint64_t longest_piece, int num_nodes) {
+  return static_cast<std::uint64_t>(num_nodes - 1) * kBuffersPerNode * longest_piece;
+}
+
 // Returns for each round of a step the node that computes it. `weights`: the speeds of the nodes,
 // for example their numbers of workers. Each node gets at least one round, the others go to the
 // nodes that would finish them first, and the rounds of each node are spread over the step.
 // REQUIRES: all weights are positive; num_rounds >= weights.size().
 [[nodiscard]] std::vector<int> deal_rounds(int num_rounds, std::span<const int> weights);
+
+// Returns how many nodes compute a round number `own` (from 0) of theirs in a step whose rounds
+// deal_rounds() deals to equal nodes. Without a list of all rounds, which may be long.
+[[nodiscard]] constexpr int nodes_with_round(int own, int num_rounds, int num_nodes) {
+  return std::clamp(num_rounds - own * num_nodes, 0, num_nodes);
+}
+// Returns the number of rounds that the first of such nodes computes. No node computes more.
+[[nodiscard]] constexpr int rounds_of_first_node(int num_rounds, int num_nodes) {
+  return (num_rounds + num_nodes - 1) / num_nodes;
+}
 
 }  // namespace rp

@@ -409,6 +409,16 @@ int Catalogue::first_trained_layer(int pipeline) const {
   return layer;
 }
 
+std::uint64_t Catalogue::longest_piece_bytes(std::uint32_t pipeline) const {
+  std::uint64_t longest = 0;
+  for (const GroupId group : trained_groups(static_cast<int>(pipeline))) {
+    const std::uint64_t of_group =
+        rp::longest_piece_bytes(owned(group).size(), dtype_bytes(weight_groups_[group].dtype));
+    longest = std::max(longest, of_group);
+  }
+  return longest;
+}
+
 Catalogue::Share Catalogue::share_of(std::uint32_t pipeline) const {
   Share share;
   // The padding of a weight group to whole pages is counted, as it is in the totals.

@@ -206,6 +206,8 @@ class Catalogue {
     std::uint64_t num_parameters = 0;
   };
   [[nodiscard]] Share share_of(std::uint32_t pipeline) const;
+  // Returns the bytes of the longest piece in which this node receives gradients of other nodes.
+  [[nodiscard]] std::uint64_t longest_piece_bytes(std::uint32_t pipeline) const;
 
  private:
   void index_trained();

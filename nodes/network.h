@@ -36,10 +36,6 @@ struct NodeMessageTag {
   auto operator<=>(const NodeMessageTag&) const = default;
 };
 
-// Long messages are sent in pieces of at most so many bytes. With pieces of 16 MiB in both directions,
-// Open MPI's TCP reaches only half of a link (docs/design/several-nodes.md).
-inline constexpr std::uint64_t kMessageBytes = std::uint64_t{1} << 20;
-
 class NodeNetwork {
  public:
   // Called by the network's own thread. Must be short, and must not wait.

@@ -9,7 +9,7 @@ namespace rp {
 
 namespace {
 
-constexpr std::string_view kActivations = "activations";
+constexpr std::string_view kActivations = "activations", kReceived = "gradients of other nodes";
 
 // The part of a plan that follows from the catalogue.
 MemoryPlan plan_of(const Catalogue::Share& share, bool two_copies, bool in_files) {
@@ -46,6 +46,11 @@ void add_memory(MemoryPlan& plan, std::string_view purpose, std::uint64_t bytes)
   plan.items.push_back({.purpose = std::string(purpose), .bytes = bytes, .measured_bytes = {}, .is_in_files = false});
 }
 
+// Returns what a pipeline has for gradients of other nodes, in the coordinator's own memory.
+std::uint64_t receive_bytes(const Catalogue& catalogue, std::uint32_t pipeline) {
+  return receive_buffers_bytes(catalogue.longest_piece_bytes(pipeline), catalogue.place().num_nodes);
+}
+
 }  // namespace
 
 std::uint64_t MemoryPlan::bytes() const {
@@ -68,6 +73,8 @@ std::optional<std::uint64_t> MemoryPlan::activation_bytes() const {
 MemoryPlan memory_plan_of(const Store& store, Coordinator* coordinator, int pipeline, bool in_files) {
   const auto number = static_cast<std::uint32_t>(pipeline);
   MemoryPlan plan = plan_of(store.catalogue().share_of(number), has_two_copies(store.catalogue(), number), in_files);
+  if (const std::uint64_t bytes = receive_bytes(store.catalogue(), number); bytes > 0)
+    add_memory(plan, kReceived, bytes);
   const std::uint64_t activations = coordinator == nullptr ? 0 : coordinator->activation_budget(pipeline).bytes();
   if (activations > 0) add_memory(plan, kActivations, activations);
   return plan;
@@ -99,9 +106,11 @@ MemoryPlan memory_plan_of_all(const Store& store, Coordinator* coordinator, bool
                        .gradient_bytes = catalogue.gradient_bytes(),
                        .num_parameters = catalogue.num_parameters()};
   bool two_copies = false;
+  std::uint64_t received = 0;
   ActivationBudget budget(store.num_workers());
   for (std::uint32_t pipeline = 0; pipeline < catalogue.pipelines().size(); ++pipeline) {
     two_copies |= has_two_copies(catalogue, pipeline);
+    received += receive_bytes(catalogue, pipeline);
     if (coordinator != nullptr) budget.add(coordinator->activation_budget(static_cast<int>(pipeline)));
   }
   MemoryPlan plan = plan_of(all, two_copies, in_files);
@@ -112,6 +121,7 @@ MemoryPlan memory_plan_of_all(const Store& store, Coordinator* coordinator, bool
   plan.items[2].measured_bytes = measured.state;
   add_memory(plan, "control", align_up(store.header().bytes, 4096) + store.journal_bytes());
   plan.items.back().measured_bytes = measured.control;
+  if (received > 0) add_memory(plan, kReceived, received);
   if (budget.bytes() > 0) {
     add_memory(plan, kActivations, budget.bytes());
     plan.items.back().measured_bytes = measured.activations;

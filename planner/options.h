@@ -20,10 +20,12 @@ namespace rp {
 // machine.
 struct ModelQuestion {
   std::string model{};  // a preset or a folder
-  int num_gpus = 8;
+  int num_gpus = 8;     // of each node
+  int num_nodes = 1;
+  NetworkProfile network{};     // between the nodes
   std::string gpu = "rtx4090";  // name or file of a profile; so is `server`
   std::string server = "xeon6330-8gpu";
-  std::uint64_t host_bytes = 0;  // 0: all memory of the server
+  std::uint64_t host_bytes = 0;  // of each node; 0: all memory of the server
   int sequence_length = 2048;
   int batch = 128;
   TrainedParts parts{};

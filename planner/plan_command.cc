@@ -8,7 +8,9 @@
 #include "common/text.h"
 #include "model_files/part_selection.h"
 #include "model_files/profile_file.h"
+#include "planner/nodes_report.h"
 #include "planner/published_runs.h"
+#include "planner/report_text.h"
 #include "planner/timeline/run_timeline.h"
 #include "roundpipe/error.h"
 
@@ -21,6 +23,8 @@ TrainingSetup setup_of(const ModelQuestion& question) {
                       .gpu = gpu_profile(question.gpu).profile,
                       .server = server_profile(question.server).profile,
                       .num_gpus = question.num_gpus,
+                      .num_nodes = question.num_nodes,
+                      .network = question.network,
                       .sequence_length = question.sequence_length,
                       .batch = question.batch,
                       .parts = question.parts,
@@ -63,13 +67,6 @@ std::string beyond_positions(const ModelConfig& model, std::int64_t tokens) {
   return is_beyond ? cat(", beyond the model's ", model.max_sequence_length, " positions") : "";
 }
 
-std::string gib_text(double bytes) {
-  std::ostringstream out;
-  out << std::fixed << std::setprecision(bytes < 10 * kGiB ? 2 : 1) << bytes / kGiB;
-  return out.str();
-}
-std::string gib_text(std::uint64_t bytes) { return gib_text(static_cast<double>(bytes)); }
-
 using Items = std::vector<std::pair<std::string, std::uint64_t>>;
 
 Items items_of(const GpuMemory& memory) {
@@ -82,15 +79,18 @@ Items items_of(const GpuMemory& memory) {
           {"workspace", memory.workspace}};
 }
 Items items_of(const HostMemory& memory) {
-  return {{"weights", memory.weights},
-          {"gradients", memory.gradients},
-          {"optimizer state", memory.optimizer_state},
-          {"activations", memory.activations}};
+  Items items{{"weights", memory.weights},
+              {"gradients", memory.gradients},
+              {"optimizer state", memory.optimizer_state},
+              {"activations", memory.activations}};
+  if (memory.received_gradients > 0) items.emplace_back("gradients of other nodes", memory.received_gradients);
+  return items;
 }
 
 std::string items_text(const Items& items) {
   std::string text;
-  for (const auto& [name, bytes] : items) text += cat(text.empty() ? "" : ", ", name, " ", gib_text(bytes));
+  for (const auto& [name, bytes] : items)
+    text += cat(text.empty() ? "" : ", ", name, " ", gib_text(static_cast<double>(bytes)));
   return text;
 }
 
@@ -103,13 +103,6 @@ std::string billions(std::int64_t count) {
   std::ostringstream out;
   out << std::fixed << std::setprecision(count < 10'000'000'000 ? 2 : 1) << static_cast<double>(count) / 1e9
       << " billion";
-  return out.str();
-}
-
-// Returns a text such as "93.1 %".
-std::string share(double part, double whole) {
-  std::ostringstream out;
-  out << std::fixed << std::setprecision(1) << 100 * part / whole << " %";
   return out.str();
 }
 
@@ -136,6 +129,11 @@ std::string train_options_text(const TrainingSetup& setup, const RunPrediction& 
              grain_of(prediction), setup.asynchronous ? " --async" : "", parts_text(setup.parts));
 }
 
+// For example "4 nodes of 8 x rtx4090".
+std::string machines_text(const TrainingSetup& setup) {
+  return cat(setup.num_nodes > 1 ? nodes_text(setup.num_nodes) + " of " : "", setup.num_gpus, " x ", setup.gpu.name);
+}
+
 bool fits_gpu(const TrainingSetup& setup, const RunPrediction& prediction) {
   return static_cast<double>(prediction.gpu.total()) <= setup.gpu.usable_bytes();
 }
@@ -145,9 +143,10 @@ void print_asked(std::ostringstream& out, const TrainingSetup& setup, const RunP
   const GpuTime& times = run.gpus;
   const double gpus = prediction.num_gpus, total = times.total();
   out << (fits_host(setup, prediction) ? "It fits.\n" : "It does not fit the host's memory.\n") << "  each GPU, GiB   "
-      << gib_text(prediction.gpu.total()) << " of " << gib_text(setup.gpu.usable_bytes())
+      << gib_text(static_cast<double>(prediction.gpu.total())) << " of " << gib_text(setup.gpu.usable_bytes())
       << " usable: " << items_text(items_of(prediction.gpu)) << "\n"
-      << "  the host, GiB   " << gib_text(prediction.host.total()) << " of " << gib_text(setup.host_bytes) << ": "
+      << (prediction.num_nodes > 1 ? "  each host, GiB  " : "  the host, GiB   ")
+      << gib_text(static_cast<double>(prediction.host.total())) << " of " << gib_text(setup.host_bytes) << ": "
       << items_text(items_of(prediction.host)) << "\n"
       << "Plan: " << prediction.rounds_per_step << (prediction.rounds_per_step == 1 ? " round" : " rounds")
       << " a step, " << prediction.round_microbatches << " microbatches a round, " << std::setprecision(3)
@@ -162,13 +161,13 @@ void print_asked(std::ostringstream& out, const TrainingSetup& setup, const RunP
       << prediction.lower_bound_ms / 1000 << ")\n";
   const auto line = [&](const char* name, double ms) {
     out << "  " << std::left << std::setw(34) << name << std::right << std::setw(9) << ms / gpus / 1000 << " s "
-        << std::setw(8) << share(ms, total) << "\n";
+        << std::setw(8) << share_text(ms, total) << "\n";
   };
   line("computing", times.busy);
   line("waiting for inputs on their way", times.inputs);
   line("waiting for weights on their way", times.weights);
   line("waiting for gradients on their way", times.gradients);
-  line("waiting for updates", times.updates);
+  line(prediction.num_nodes > 1 ? "waiting for updates of all nodes" : "waiting for updates", times.updates);
   line("bubble", times.bubble);
   out << "  of a step: " << std::setprecision(1) << run.uploaded_bytes / kGiB << " GiB up, "
       << run.downloaded_bytes / kGiB << " GiB down, updates run " << std::setprecision(3) << run.update_ms / 1000
@@ -222,10 +221,11 @@ void print_rows(std::ostringstream& out, const TrainingSetup& setup, const char*
     const GpuTime& times = prediction.run.gpus;
     const double total = times.total();
     out << std::fixed << std::setprecision(0) << std::setw(10) << prediction.tokens_per_s << std::setprecision(3)
-        << std::setw(10) << prediction.run.step_ms / 1000 << std::setw(11) << share(times.busy, total) << std::setw(11)
-        << share(times.transfers(), total) << std::setw(9) << share(times.updates, total) << std::setw(9)
-        << share(times.bubble, total) << std::setw(10) << gib_text(prediction.gpu.total()) << std::setw(11)
-        << gib_text(prediction.host.total())
+        << std::setw(10) << prediction.run.step_ms / 1000 << std::setw(11) << share_text(times.busy, total)
+        << std::setw(11) << share_text(times.transfers(), total) << std::setw(9) << share_text(times.updates, total)
+        << std::setw(9) << share_text(times.bubble, total) << std::setw(10)
+        << gib_text(static_cast<double>(prediction.gpu.total())) << std::setw(11)
+        << gib_text(static_cast<double>(prediction.host.total()))
         << (prediction.recompute == RecomputeGrain::kLayer ? "  recompute by layer" : "")
         << (fits_gpu(setup, prediction) ? "" : "  more than the GPU has")
         << (fits_host(setup, prediction) ? "" : "  more than the host has") << "\n";
@@ -259,11 +259,33 @@ nlohmann::ordered_json row_json(const TrainingSetup& setup, const PredictedRow& 
   json["tokens_per_s"] = prediction.tokens_per_s;
   json["step_ms"] = prediction.run.step_ms;
   json["lower_bound_ms"] = prediction.lower_bound_ms;
+  if (prediction.num_nodes > 1) {
+    json["nodes"] = prediction.num_nodes;
+    json["network"] = network_json(prediction);
+  }
   const double gpus = prediction.num_gpus;
   json["gpu_ms"] = {{"computing", times.busy / gpus},  {"inputs", times.inputs / gpus},
                     {"weights", times.weights / gpus}, {"gradients", times.gradients / gpus},
                     {"updates", times.updates / gpus}, {"bubble", times.bubble / gpus}};
   return json;
+}
+
+std::vector<PredictedRow> rows_by_nodes(const TrainingSetup& setup, const PredictedRow& asked) {
+  std::vector<PredictedRow> rows;
+  if (setup.num_nodes == 1) return rows;
+  rows.push_back({.name = nodes_text(setup.num_nodes), .prediction = asked.prediction});
+  int fewer = 1;
+  while (fewer * 2 < setup.num_nodes) fewer *= 2;
+  for (; fewer >= 1; fewer /= 2) {
+    TrainingSetup same_step = with_choices_of(setup, *asked.prediction);
+    same_step.records_spans = false;
+    same_step.num_nodes = fewer;
+    if (!is_planned(same_step)) break;
+    PredictedRow row = row_of(nodes_text(fewer), same_step, Effort::kFast);
+    if (row.prediction) rows.push_back(std::move(row));
+  }
+  std::ranges::reverse(rows);
+  return rows;
 }
 
 }  // namespace
@@ -292,6 +314,7 @@ PlanAnswer answer_question(const ModelQuestion& question, Effort effort, bool fo
   }
   answer.by_gpus.push_back(
       {.name = cat(setup.num_gpus, setup.num_gpus == 1 ? " GPU" : " GPUs"), .prediction = answer.asked.prediction});
+  answer.by_nodes = rows_by_nodes(setup, answer.asked);
   const int num_body_layers = answer.asked.prediction->num_layers - 1;
   for (const int layers : {0, 1, 2, 4, 8, 16}) {
     if (layers >= num_body_layers) break;
@@ -311,12 +334,12 @@ std::string answer_text(const PlanAnswer& answer) {
       << setup.batch << " sequences of " << setup.sequence_length << " tokens"
       << beyond_positions(setup.model, setup.sequence_length) << ", "
       << (setup.asynchronous ? "asynchronous" : "synchronous") << "\n"
-      << setup.num_gpus << " x " << setup.gpu.name << " (" << setup.gpu.memory_gib << " GiB), server "
-      << setup.server.name << ", " << gib_text(setup.host_bytes) << " GiB of host memory, fp"
-      << (setup.accumulate == Accumulate::kFp16 ? 16 : 32) << " sums, "
-      << (setup.pinned_weights ? "pinned" : "pageable") << " weights\n\n";
+      << machines_text(setup) << " (" << setup.gpu.memory_gib << " GiB), server " << setup.server.name << ", "
+      << gib_text(setup.host_bytes) << " GiB of host memory, fp" << (setup.accumulate == Accumulate::kFp16 ? 16 : 32)
+      << " sums, " << (setup.pinned_weights ? "pinned" : "pageable") << " weights\n\n";
   if (answer.asked.prediction) {
     print_asked(out, setup, *answer.asked.prediction);
+    if (setup.num_nodes > 1) out << network_text(answer);
     if (has_experts(setup.model)) out << "  " << experts_distance_text() << "\n";
     print_kernels(out, answer);
   } else {
@@ -328,14 +351,15 @@ std::string answer_text(const PlanAnswer& answer) {
   } else {
     out << "No sequence length fits.\n";
   }
-  print_rows(out, setup, "GPUs", answer.by_gpus);
+  out << nodes_table(answer);
+  print_rows(out, setup, setup.num_nodes > 1 ? "GPUs of each node" : "GPUs", answer.by_gpus);
   print_rows(out, setup, "fused stage", answer.by_fused);
   return out.str();
 }
 
 TimelinePage answer_page(const PlanAnswer& answer) {
   const TrainingSetup& setup = answer.setup;
-  TimelinePage page{.title = cat(setup.model.name, " on ", setup.num_gpus, " x ", setup.gpu.name)};
+  TimelinePage page{.title = cat(setup.model.name, " on ", machines_text(setup))};
   page.facts = {{"sequences of a step", cat(setup.batch)},
                 {"tokens of a sequence", cat(setup.sequence_length)},
                 {"steps", setup.asynchronous ? "asynchronous" : "synchronous"}};
@@ -351,7 +375,7 @@ TimelinePage answer_page(const PlanAnswer& answer) {
     std::ostringstream speed, step;
     speed << std::fixed << std::setprecision(0) << row.prediction->tokens_per_s;
     step << std::fixed << std::setprecision(3) << row.prediction->run.step_ms / 1000;
-    const auto of_all = [&times](double part) { return share(part, times.total()); };
+    const auto of_all = [&times](double part) { return share_text(part, times.total()); };
     page.records.push_back(
         {.cells = {cat(row.prediction->num_gpus), speed.str(), step.str(), of_all(times.busy), of_all(times.bubble)},
          .note = cat("waiting for copies ", of_all(times.transfers()), ", for updates ", of_all(times.updates))});
@@ -362,7 +386,8 @@ TimelinePage answer_page(const PlanAnswer& answer) {
     TimelineStrip& strip = page.sections.front().strips.front();
     strip.full = static_cast<double>(prediction.gpu.total());
     strip.hover = cat("GPU 0 memory, ", strip.note, ": ", items_text(items_of(peak->bytes)),
-                      "\nthe strip's height: what the plan reserves, ", gib_text(prediction.gpu.total()), " GiB");
+                      "\nthe strip's height: what the plan reserves, ",
+                      gib_text(static_cast<double>(prediction.gpu.total())), " GiB");
   }
   page.sections.front().figures = {{"microbatches of a round", cat(prediction.round_microbatches)},
                                    {"rounds of a step", cat(prediction.rounds_per_step)},
@@ -381,12 +406,21 @@ std::string answer_json(const PlanAnswer& answer) {
   json["trained_parameters"] = answer.num_trained;
   json["gpu"] = setup.gpu.name;
   json["server"] = setup.server.name;
+  if (setup.num_nodes > 1) {
+    json["nodes"] = setup.num_nodes;
+    json["network_gbs"] = setup.network.gbs;
+    json["network_latency_us"] = setup.network.latency_us;
+  }
   for (const FigureSource& figure : answer.efficiencies) json["kernels"][figure.key] = figure.source;
   json["usable_gpu_bytes"] = setup.gpu.usable_bytes();
   json["usable_host_bytes"] = setup.host_bytes;
   json["longest_sequence"] = answer.longest_sequence;
   json["asked"] = row_json(setup, answer.asked);
   for (const PredictedRow& row : answer.by_gpus) json["by_gpus"].push_back(row_json(setup, row));
+  for (const PredictedRow& row : answer.by_nodes) {
+    json["by_nodes"].push_back(row_json(setup, row));
+    json["by_nodes"].back()["efficiency"] = nodes_efficiency(*row.prediction, *answer.by_nodes.front().prediction);
+  }
   for (const PredictedRow& row : answer.by_fused) json["by_fused"].push_back(row_json(setup, row));
   return json.dump() + "\n";
 }

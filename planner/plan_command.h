@@ -26,7 +26,10 @@ struct PlanAnswer {
   std::int64_t num_parameters = 0;
   std::int64_t num_trained = 0;
   PredictedRow asked{};
-  std::vector<PredictedRow> by_gpus{};       // those of 1, 2, 4, 8 below the number asked for, and that number
+  std::vector<PredictedRow> by_gpus{};  // those of 1, 2, 4, 8 below the number asked for, and that number
+  // The same step, so the same bits, on fewer nodes: those of 1, 2, 4, ... below the number asked for
+  // that are not too few to simulate, and that number; empty on one node.
+  std::vector<PredictedRow> by_nodes{};
   std::vector<PredictedRow> by_fused{};      // longer and longer fused stages, including those that do not fit the GPU
   std::vector<FigureSource> efficiencies{};  // the efficiencies of kernels in the profile, with their sources
   std::int64_t longest_sequence = 0;         // in tokens, with one sequence in a microbatch; 0: none fits

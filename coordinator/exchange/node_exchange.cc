@@ -8,18 +8,6 @@
 
 namespace rp {
 
-namespace {
-
-// Some are filled while others are added. A link of 25 Gbit/s fills these in 5 ms.
-constexpr int kBuffersPerNode = 16;
-
-// Returns the elements of the longest message. Messages are whole chunks, like what a node owns.
-std::uint64_t message_elements(DType dtype) {
-  return kMessageBytes / dtype_bytes(dtype) / kChunkElements * kChunkElements;
-}
-
-}  // namespace
-
 NodeExchange::NodeExchange(Store& store, std::uint32_t pipeline, NodeNetwork& network, std::function<void()> wake)
     : store_(store), pipeline_(pipeline), network_(network), wake_(std::move(wake)) {
   const Catalogue& catalogue = store.catalogue();
@@ -29,14 +17,13 @@ NodeExchange::NodeExchange(Store& store, std::uint32_t pipeline, NodeNetwork& ne
       const GroupId group = group_of(use);
       if (record_of(group).is_trained == 0 || catalogue.owned(group).is_empty()) continue;
       order_of_uses_.push_back(use);
-      const std::uint64_t elements = std::min(message_elements(record_of(group).dtype), catalogue.owned(group).size());
-      buffer_bytes_ = std::max(buffer_bytes_, elements * dtype_bytes(record_of(group).dtype));
     }
   }
+  const std::uint64_t buffer_bytes = catalogue.longest_piece_bytes(pipeline);
   sources_.resize(static_cast<std::size_t>(network.place().num_nodes));
   for (const int node : other_nodes()) {
     for (int i = 0; i < kBuffersPerNode; ++i) {
-      buffers_.push_back(std::make_unique_for_overwrite<std::byte[]>(buffer_bytes_));
+      buffers_.push_back(std::make_unique_for_overwrite<std::byte[]>(buffer_bytes));
       sources_[static_cast<std::size_t>(node)].free_buffers.push_back(buffers_.back().get());
     }
   }
@@ -76,7 +63,7 @@ template <typename Byte>
 void NodeExchange::append(std::vector<Message<Byte>>& messages, int node, GroupId group, std::span<Byte> whole,
                           int owner) const {
   const std::uint64_t bytes = dtype_bytes(record_of(group).dtype);
-  const std::uint64_t longest = message_elements(record_of(group).dtype);
+  const std::uint64_t longest = message_elements(bytes);
   const ElementRange owned = store_.catalogue().owned_by(owner, group);
   for (std::uint64_t begin = owned.begin; begin < owned.end; begin += longest) {
     const std::uint64_t elements = std::min(longest, owned.end - begin);
@@ -118,7 +105,8 @@ void NodeExchange::receive_gradients(int node) {
     const WeightGroupRecord& group = record_of(group_of(use));
     const ElementRange owned = store_.catalogue().owned(group_of(use));
     const std::uint64_t begin = owned.begin + source.next_element;
-    const ElementRange elements{.begin = begin, .end = std::min(begin + message_elements(group.dtype), owned.end)};
+    const std::uint64_t longest = message_elements(dtype_bytes(group.dtype));
+    const ElementRange elements{.begin = begin, .end = std::min(begin + longest, owned.end)};
     const ReceivedGradient gradient{.version = source.rounds.front().version,
                                     .round = source.rounds.front().round,
                                     .use = use,

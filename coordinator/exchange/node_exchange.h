@@ -119,7 +119,6 @@ class NodeExchange {
   NodeNetwork& network_;
   const std::function<void()> wake_;
   std::vector<UseId> order_of_uses_;  // in the order of commits; without groups of which this node owns nothing
-  std::uint64_t buffer_bytes_ = 0;
   std::vector<std::unique_ptr<std::byte[]>> buffers_;
   std::vector<Source> sources_;  // by node
 

@@ -22,7 +22,8 @@ struct MemoryPlan {
     std::optional<std::uint64_t> measured_bytes{};
     bool is_in_files = false;  // stored in files under SessionOptions::params_on instead of in memory
   };
-  // Weights, gradients and optimizer state; for a session also control. The item "activations"
+  // Weights, gradients and optimizer state; for a session also control; on several nodes also the
+  // buffers for gradients of other nodes, which are not measured. The item "activations"
   // comes last, and only after a round has ended, because the sizes of activations are not known
   // earlier: it is the memory that the kinds of rounds so far need when they follow each other.
   std::vector<Item> items;

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "common/check.h"
+#include "common/nodes.h"
 #include "common/text.h"
 #include "roundpipe/error.h"
 #include "scheduler/planner.h"
@@ -17,8 +18,13 @@ namespace {
 
 struct Rounds {
   int microbatches = 0;
-  int per_step = 0;
+  int per_step = 0;  // of all nodes
 };
+
+// Returns the number of rounds of a step that the first node computes.
+int own_rounds(const TrainingSetup& setup, const Rounds& rounds) {
+  return rounds_of_first_node(rounds.per_step, setup.num_nodes);
+}
 
 // A way to compute a step: what is chosen before its plan.
 struct Way {
@@ -26,17 +32,18 @@ struct Way {
   RecomputeGrain recompute = RecomputeGrain::kStage;
 };
 
-// Returns the maximum number of microbatches of a step. It keeps the simulation of a run short,
+// Returns the maximum number of microbatches that a node computes of a step. It keeps the simulation of a run short,
 // because a user waits for it.
 std::int64_t max_microbatches(const TrainingSetup& setup) {
   return std::max<std::int64_t>(1, kMaxLayerMicrobatchesOfARun / (setup.model.num_layers() + 2));
 }
 
 // Returns the splits of a step that are worth trying. Unless the setup gives their sizes, rounds
-// have one to four times as many microbatches as there are GPUs, and a step has 1, 2, 4, ...
-// rounds.
+// have one to four times as many microbatches as there are GPUs, and each node computes 1, 2, 4, ...
+// rounds of a step.
 std::vector<Rounds> round_choices(const TrainingSetup& setup) {
   check_run_size(setup);
+  const int of_a_node = setup.batch / setup.num_nodes;  // sequences
   std::vector<int> microbatches = {setup.round_microbatches};
   if (setup.round_microbatches == 0) {
     const int gpus = setup.num_gpus;
@@ -49,19 +56,21 @@ std::vector<Rounds> round_choices(const TrainingSetup& setup) {
       choices.push_back({count, setup.rounds_per_step});
       continue;
     }
-    const std::int64_t most =
-        std::min<std::int64_t>(setup.batch, std::max<std::int64_t>(count, max_microbatches(setup)));
-    for (int rounds = 1; std::int64_t{count} * rounds <= most; rounds *= 2) choices.push_back({count, rounds});
+    const std::int64_t most = std::min<std::int64_t>(of_a_node, std::max<std::int64_t>(count, max_microbatches(setup)));
+    for (int rounds = 1; std::int64_t{count} * rounds <= most; rounds *= 2)
+      choices.push_back({count, rounds * setup.num_nodes});
   }
   std::erase_if(choices, [&setup](const Rounds& rounds) {
     return std::int64_t{rounds.microbatches} * rounds.per_step > setup.batch;
   });
   if (!choices.empty()) return choices;
-  if (setup.round_microbatches == 0 && setup.rounds_per_step == 0) return {{setup.batch, 1}};
-  throw Error(ExitCode::kUsage,
-              cat("a step of ", setup.batch, " sequences cannot be cut into ", std::max(1, setup.rounds_per_step),
-                  " times ", std::max(1, setup.round_microbatches),
-                  " microbatches; give fewer rounds or microbatches, or a larger --batch-size"));
+  if (setup.round_microbatches == 0 && setup.rounds_per_step == 0 && of_a_node > 0)
+    return {{of_a_node, setup.num_nodes}};
+  throw Error(
+      ExitCode::kUsage,
+      cat("a step of ", setup.batch, " sequences cannot be cut into ", std::max(setup.num_nodes, setup.rounds_per_step),
+          " times ", std::max(1, setup.round_microbatches), " microbatches; give fewer ",
+          setup.num_nodes > 1 ? "nodes, " : "", "rounds or microbatches, or a larger --batch-size"));
 }
 
 MachineRun emulated(const TrainingSetup& setup, const Way& way) {
@@ -72,8 +81,10 @@ MachineRun emulated(const TrainingSetup& setup, const Way& way) {
           .host = {.asynchronous = setup.asynchronous,
                    .rounds_per_step = way.rounds.per_step,
                    .recompute = way.recompute,
-                   .num_microbatches = way.rounds.microbatches},
-          .pinned_weights = setup.pinned_weights};
+                   .num_microbatches = way.rounds.microbatches,
+                   .place = {.node = 0, .num_nodes = setup.num_nodes}},
+          .pinned_weights = setup.pinned_weights,
+          .network = setup.network};
 }
 
 double sequences_of(const TrainingSetup& setup, const Rounds& rounds) {
@@ -129,7 +140,7 @@ PlanChoice choose_plan(const TrainingSetup& setup, const Way& way, std::optional
 // takes longer with more GPUs.
 RunLength affordable(RunLength length, std::size_t num_stages, const TrainingSetup& setup, const Rounds& rounds) {
   constexpr std::int64_t kMaxTasks = 120'000, kFewSteps = 2, kFewGpus = 16;
-  const std::int64_t tasks = static_cast<std::int64_t>(num_stages) * rounds.microbatches * rounds.per_step;
+  const std::int64_t tasks = static_cast<std::int64_t>(num_stages) * rounds.microbatches * own_rounds(setup, rounds);
   const std::int64_t most = kMaxTasks * kFewGpus / std::max<std::int64_t>(kFewGpus, setup.num_gpus);
   const std::int64_t steps = most / tasks - length.warm_up - 1;
   if (steps < kFewSteps && !length.record) length.warm_up = static_cast<int>(kFewSteps);
@@ -143,6 +154,7 @@ RunPrediction predict(const TrainingSetup& setup, const Way& way, const PlanChoi
   const MachineRun run = emulated(setup, way);
   const RunWork work = run_work(costs, run);
   RunPrediction result{.num_gpus = setup.num_gpus,
+                       .num_nodes = setup.num_nodes,
                        .round_microbatches = way.rounds.microbatches,
                        .rounds_per_step = way.rounds.per_step,
                        .microbatch_sequences = sequences,
@@ -157,6 +169,19 @@ RunPrediction predict(const TrainingSetup& setup, const Way& way, const PlanChoi
   // host_memory() counts the blocks of two whole rounds. The peak of the simulated run is less.
   result.host.activations = static_cast<std::uint64_t>(result.run.peak_activation_bytes);
   result.tokens_per_s = 1000.0 * setup.batch * static_cast<double>(setup.sequence_length) / result.run.step_ms;
+  return result;
+}
+
+// Predicts what is reported: as predict(), and with the step that the network would leave if it took no time.
+RunPrediction predict_in_full(const TrainingSetup& setup, const Way& way, const PlanChoice& choice) {
+  RunLength length = kPredictedLength;
+  length.record = setup.records_spans;
+  RunPrediction result = predict(setup, way, choice, length);
+  result.without_network_ms = result.run.step_ms;
+  if (setup.num_nodes == 1) return result;
+  TrainingSetup without_network = setup;
+  without_network.network = {.gbs = kUnlimited};
+  result.without_network_ms = predict(without_network, way, choice, kPredictedLength).run.step_ms;
   return result;
 }
 
@@ -211,14 +236,15 @@ struct Best {
 };
 
 // Simulates, with links and updates, the few candidates that are the fastest by computing time
-// alone, and further ones until one fits the host. Returns the best.
+// alone, and further ones until one fits the host. Returns the best. On several nodes all candidates
+// are simulated, because the network needs longer if a step has more rounds.
 Best best_of(const TrainingSetup& setup, std::vector<Candidate> candidates) {
-  constexpr std::size_t kSimulated = 4;
+  const std::size_t num_simulated = setup.num_nodes > 1 ? candidates.size() : 4;
   constexpr RunLength kBrief{.warm_up = 2, .steps = 2};
   std::stable_sort(candidates.begin(), candidates.end(),
                    [](const Candidate& a, const Candidate& b) { return a.choice.step_ms < b.choice.step_ms; });
   std::optional<Best> best;
-  for (std::size_t i = 0; i < candidates.size() && (i < kSimulated || !fits_host(setup, best->prediction)); ++i) {
+  for (std::size_t i = 0; i < candidates.size() && (i < num_simulated || !fits_host(setup, best->prediction)); ++i) {
     RunPrediction next = predict(setup, candidates[i].way, candidates[i].choice, kBrief);
     if (!best || is_better(setup, next, best->prediction)) best = {candidates[i].way, std::move(next)};
   }
@@ -241,7 +267,8 @@ bool fits(const TrainingSetup& setup, std::int64_t sequence_length) {
     plan.forward.push_back({layer, layer + 1});
     plan.backward.insert(plan.backward.begin(), {layer, layer + 1});
   }
-  const MachineRun one_layer_each = emulated(longer, {.rounds = {.microbatches = setup.num_gpus, .per_step = 1}});
+  const MachineRun one_layer_each =
+      emulated(longer, {.rounds = {.microbatches = setup.num_gpus, .per_step = setup.num_nodes}});
   HostMemory host = host_memory(costs, plan, one_layer_each.host);
   // The activations of a run need between 0 and `host.activations` bytes. If both bounds lead to
   // the same answer, no simulation is needed.
@@ -265,13 +292,30 @@ void check_run_size(const TrainingSetup& setup) {
     throw Error(ExitCode::kUsage, cat("a model of ", setup.model.num_layers(), " layers is planned for at most ", most,
                                       " GPUs, not ", setup.num_gpus, ": give fewer --gpus"));
   }
+  if (setup.rounds_per_step > 0 && setup.rounds_per_step < setup.num_nodes) {
+    throw Error(ExitCode::kUsage,
+                cat("a step of ", setup.rounds_per_step, setup.rounds_per_step == 1 ? " round" : " rounds",
+                    " cannot be shared by ", setup.num_nodes,
+                    " nodes, each of which computes at least one: give more --rounds-per-step"));
+  }
   const std::int64_t microbatches =
-      std::int64_t{std::max(1, setup.round_microbatches)} * std::max(1, setup.rounds_per_step);
+      std::int64_t{std::max(1, setup.round_microbatches)} *
+      rounds_of_first_node(std::max(setup.num_nodes, setup.rounds_per_step), setup.num_nodes);
   if (microbatches <= max_microbatches(setup)) return;
-  throw Error(ExitCode::kUsage,
-              cat("a step of ", microbatches, " microbatches is too long to simulate for ", setup.model.num_layers(),
-                  " layers; at most ", max_microbatches(setup),
-                  " are: give fewer --microbatches or --rounds-per-step (each microbatch has more sequences then)"));
+  throw Error(
+      ExitCode::kUsage,
+      cat("a step of ", microbatches, " microbatches", setup.num_nodes > 1 ? " on each node" : "",
+          " is too long to simulate for ", setup.model.num_layers(), " layers; at most ", max_microbatches(setup),
+          " are: give fewer --microbatches or --rounds-per-step (each microbatch has more sequences then)"));
+}
+
+bool is_planned(const TrainingSetup& setup) {
+  try {
+    check_run_size(setup);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 bool fits_host(const TrainingSetup& setup, const RunPrediction& prediction) {
@@ -286,9 +330,7 @@ std::vector<LayerCost> costs_of(const TrainingSetup& setup, double sequences) {
 }
 
 RunPrediction predict_run(const TrainingSetup& setup, Effort effort) {
-  RunLength length = kPredictedLength;
-  length.record = setup.records_spans;
-  const auto searched = [&](const Way& way) { return predict(setup, way, choose_plan(setup, way, effort), length); };
+  const auto searched = [&](const Way& way) { return predict_in_full(setup, way, choose_plan(setup, way, effort)); };
   const std::vector<Candidate> candidates = candidates_of(setup, setup.recompute.value_or(RecomputeGrain::kStage));
   if (candidates.size() == 1 && setup.recompute) return searched(candidates.front().way);
   const Best best = best_of(setup, candidates);
@@ -310,7 +352,7 @@ RunPrediction predict_plan(const TrainingSetup& setup, const Plan& plan) {
                 .recompute = *setup.recompute};
   const std::vector<LayerCost> costs = costs_of(setup, sequences_of(setup, way.rounds));
   validate_plan(plan, static_cast<int>(costs.size()));
-  return predict(setup, way, {.plan = plan}, kPredictedLength);
+  return predict_in_full(setup, way, {.plan = plan});
 }
 
 std::int64_t longest_sequence(const TrainingSetup& setup) {

@@ -3,6 +3,7 @@
 // No GPU is needed.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -25,16 +26,18 @@ struct TrainingSetup {
   ModelConfig model{};
   GpuProfile gpu{};
   ServerProfile server{};
-  int num_gpus = 8;
-  double host_bytes = 0;  // host memory that a run may use
+  int num_gpus = 8;   // of each node
+  int num_nodes = 1;  // equal ones, which share the rounds of each step
+  NetworkProfile network{};
+  double host_bytes = 0;  // host memory of a node that a run may use
   std::int64_t sequence_length = 2048;
-  int batch = 128;  // sequences per step
+  int batch = 128;  // sequences per step, on all nodes
   TrainedParts parts{};
   bool asynchronous = false;
   Accumulate accumulate = Accumulate::kFp32;
   bool pinned_weights = true;
   int round_microbatches = 0;                 // 0: proposed
-  int rounds_per_step = 0;                    // 0: proposed
+  int rounds_per_step = 0;                    // of all nodes; 0: proposed
   int max_fused_layers = 2;                   // in addition to the head
   std::optional<RecomputeGrain> recompute{};  // nullopt: chosen by the search
   bool records_spans = false;                 // true: RunPrediction::run has spans
@@ -42,15 +45,17 @@ struct TrainingSetup {
 };
 
 // The largest problems that are planned: the number of decoder layers, decoder layers times GPUs,
-// and layers (with embedding and head) times microbatches of a step.
+// and layers (with embedding and head) times microbatches that a node computes of a step.
 inline constexpr std::int64_t kMaxPlannedLayers = 1024, kMaxLayerGpus = 8192, kMaxLayerMicrobatchesOfARun = 32'768;
 
 // Steps of a simulated run before the counted steps, and the counted steps. Runs with many tasks
 // per step count fewer.
 inline constexpr RunLength kPredictedLength{.warm_up = 4, .steps = 8};
 
+// For several nodes: what the first one does. Its GPUs and host are those of any other node.
 struct RunPrediction {
   int num_gpus = 0;
+  int num_nodes = 1;
   int round_microbatches = 0;
   int rounds_per_step = 0;
   double microbatch_sequences = 0;  // sequences in a microbatch, on average
@@ -60,17 +65,22 @@ struct RunPrediction {
   GpuMemory gpu{};
   HostMemory host{};
   RunResult run{};
-  double lower_bound_ms = 0;  // of a step with this plan, in any order of its stages
-  double tokens_per_s = 0;
+  double lower_bound_ms = 0;      // of a step with this plan, in any order of its stages
+  double tokens_per_s = 0;        // of all nodes together
+  double without_network_ms = 0;  // of a step if messages took no time; on one node run.step_ms
 
+  // The time of a step in which the network moves data, in the busier direction.
+  [[nodiscard]] double network_ms() const { return std::max(run.sending_ms, run.receiving_ms); }
   [[nodiscard]] int fused_layers() const { return num_layers - 1 - plan.fused_start; }  // without the head
 };
 
 [[nodiscard]] bool fits_host(const TrainingSetup& setup, const RunPrediction& prediction);
 
 // Throws rp::Error (kUsage) naming the limit if the model or the step would take too long to
-// simulate.
+// simulate, or if there are too few rounds for the nodes.
 void check_run_size(const TrainingSetup& setup);
+// Returns true if it does not throw.
+[[nodiscard]] bool is_planned(const TrainingSetup& setup);
 
 // Returns the costs by layer for one microbatch of `sequences` sequences. Throws rp::Error
 // (kUsage).
@@ -79,7 +89,7 @@ void check_run_size(const TrainingSetup& setup);
 // Returns the fastest run that is found. Backward stages recompute by stage, or by layer if that is
 // faster and fits the host. Recompute by layer is tried only if the GPU's memory limits the length
 // of some stage, and allows a longer one by layer. Throws rp::Error: kNoResource if nothing fits
-// the GPU, naming remedies; kUsage if the batch is too small for the microbatches.
+// the GPU, naming remedies; kUsage if the batch is too small for the microbatches or nodes.
 [[nodiscard]] RunPrediction predict_run(const TrainingSetup& setup, Effort effort);
 
 // Returns the prediction for exactly this plan. REQUIRES: round_microbatches, rounds_per_step and

@@ -20,6 +20,10 @@ std::vector<LayerRange> stages_of(const Plan& plan, int num_layers) {
 
 TimelinePhase phase_of(const RunSpan& span) {
   if (span.kind == SpanKind::kUpdate) return TimelinePhase::kUpdate;
+  if (is_sent(span.kind) || is_received(span.kind)) {
+    const bool is_gradient = span.kind == SpanKind::kSendGradient || span.kind == SpanKind::kReceiveGradient;
+    return is_gradient ? TimelinePhase::kBackward : TimelinePhase::kUpdate;
+  }
   if (span.kind == SpanKind::kRecompute) return TimelinePhase::kRecompute;
   return span.phase == TaskKind::kForward ? TimelinePhase::kForward
          : span.phase == TaskKind::kFused ? TimelinePhase::kFused
@@ -44,6 +48,12 @@ std::string what_of(const RunSpan& span, const std::vector<LayerRange>& stages) 
     case SpanKind::kDownloadOutput: return cat("output of ", of_stage, of_microbatch, ", ", bytes_of(span));
     case SpanKind::kDownloadGradient: return cat("gradient of layer ", span.layer, ", ", bytes_of(span));
     case SpanKind::kUpdate: return cat("update of layer ", span.layer, ", ", bytes_of(span), " of host memory");
+    case SpanKind::kSendGradient: return cat("gradient of layer ", span.layer, " to its owners, ", bytes_of(span));
+    case SpanKind::kReceiveGradient:
+      return cat("gradients of layer ", span.layer, " from other nodes, ", bytes_of(span));
+    case SpanKind::kSendWeights: return cat("new weights of layer ", span.layer, " to other nodes, ", bytes_of(span));
+    case SpanKind::kReceiveWeights:
+      return cat("new weights of layer ", span.layer, " from their owners, ", bytes_of(span));
   }
   return "";
 }
@@ -52,7 +62,11 @@ std::vector<TimelineSpan>& lane_of(TimelineRow& row, SpanKind kind) {
   switch (kind) {
     case SpanKind::kRecompute:
     case SpanKind::kCompute:
-    case SpanKind::kUpdate: return row.compute;
+    case SpanKind::kUpdate:
+    case SpanKind::kSendGradient:
+    case SpanKind::kReceiveGradient:
+    case SpanKind::kSendWeights:
+    case SpanKind::kReceiveWeights: return row.compute;
     case SpanKind::kUploadInput: return row.upload_inputs;
     case SpanKind::kUploadWeights: return row.upload_weights;
     case SpanKind::kDownloadOutput:
@@ -75,10 +89,15 @@ TimelineSection run_section(const RunResult& run, const Plan& plan, int num_laye
   section.length_ms = run.step_ends[static_cast<std::size_t>(warm_up + steps) - 1] - first;
   const std::vector<LayerRange> stages = stages_of(plan, num_layers);
   for (int gpu = 0; gpu < num_gpus; ++gpu) section.rows.push_back({.name = cat("GPU ", gpu)});
-  section.rows.push_back({.name = "updates"});
+  const std::size_t updates = section.rows.size();
+  for (const char* name : {"updates", "network out", "network in"}) section.rows.push_back({.name = name});
+  if (run.sent_bytes + run.received_bytes == 0) section.rows.resize(updates + 1);
   for (const RunSpan& span : run.spans) {
     if (span.end <= first || span.start >= first + section.length_ms) continue;
-    TimelineRow& row = span.gpu < 0 ? section.rows.back() : section.rows[span.gpu];
+    TimelineRow& row = section.rows[span.gpu >= 0 ? static_cast<std::size_t>(span.gpu)
+                                                  : updates + (is_sent(span.kind)       ? 1
+                                                               : is_received(span.kind) ? 2
+                                                                                        : 0)];
     TimelineSpan drawn{.start_ms = span.start,
                        .end_ms = span.end,
                        .phase = phase_of(span),

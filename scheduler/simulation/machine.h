@@ -41,6 +41,7 @@ struct LayerBytes {
   double gradient = 0;  // downloaded; 0: the layer is frozen
   double update = 0;    // through host memory, by the update of a step
   double sum = 0;       // through host memory, to add a round's gradient to those of the step's other rounds
+  double updated = 0;   // of the working copy, written by the update of a step; several nodes exchange it
   double input = 0;     // one microbatch's activation in front of the layer
   // Other needs of GPU memory, as in LayerCost. Used for memory over time only.
   double accumulator = 0;  // fp32 gradients
@@ -64,13 +65,25 @@ struct TransferPolicy {
   double piece = static_cast<double>(kBulkPiecesInFlight * kMinBulkPieceBytes);
 };
 
-// A run: steps of Workload::num_microbatches, in rounds of Workload::round_microbatches.
+// The nodes of a run, which are equal (docs/design/several-nodes.md), and their network.
+struct RunNodes {
+  int num_nodes = 1;
+  int rounds_per_step = 0;      // of all nodes; 0: all nodes have as many as this one
+  double network = kUnlimited;  // bytes per ms of a node's link, in each direction at the same time
+  // Ms from the end of a transfer until the receiver, and the sender, know of it; the link is free in
+  // this time.
+  double network_latency = 0;
+};
+
+// A run on one node, or what the first of several nodes does of it: steps of Workload::num_microbatches, in rounds of
+// Workload::round_microbatches.
 struct RunWork {
   Workload workload;
   std::vector<LayerBytes> layers{};  // by layer, the head last; empty: nothing is moved, all layers are trained
   bool asynchronous = false;
   Machine machine{};
   TransferPolicy policy{};
+  RunNodes nodes{};
 };
 
 }  // namespace rp

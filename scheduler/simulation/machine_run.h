@@ -17,11 +17,13 @@ struct MachineRun {
   ServerProfile server{};
   int num_gpus = 1;
   Accumulate accumulate = Accumulate::kFp32;
-  HostSettings host{};         // num_microbatches: in a round
+  HostSettings host{};         // num_microbatches: in a round; with the number of nodes
   bool pinned_weights = true;  // false: they are uploaded from pageable memory
+  NetworkProfile network{};    // between the nodes
 };
 
-// `costs`: by layer for one microbatch, the head last.
+// Returns what the first of the nodes computes; no other one has more rounds. `costs`: by layer for one
+// microbatch, the head last.
 [[nodiscard]] RunWork run_work(const std::vector<LayerCost>& costs, const MachineRun& run);
 
 }  // namespace rp

@@ -25,6 +25,13 @@ Machine predicted_machine(const GpuProfile& gpu, const ServerProfile& server, bo
   return machine;
 }
 
+RunNodes predicted_nodes(const NetworkProfile& network, int num_nodes, int rounds_per_step) {
+  return {.num_nodes = num_nodes,
+          .rounds_per_step = rounds_per_step,
+          .network = network.gbs * kBytesPerMs,
+          .network_latency = network.latency_us * 1e-3};
+}
+
 std::vector<LayerBytes> predicted_bytes(const std::vector<LayerCost>& costs, const HostSettings& settings) {
   std::vector<LayerBytes> layers;
   const auto element = static_cast<double>(settings.element_bytes);
@@ -39,6 +46,7 @@ std::vector<LayerBytes> predicted_bytes(const std::vector<LayerCost>& costs, con
                       .gradient = static_cast<double>(cost.gradient_bytes),
                       .update = gradients * (has_sums ? kFp32 : element) + trained * update,
                       .sum = has_sums ? gradients * (element + 2 * kFp32) : 0,
+                      .updated = trained * element,
                       .input = static_cast<double>(cost.input_bytes),
                       .accumulator = kFp32 * gradients,
                       .saved = static_cast<double>(cost.saved_bytes),

@@ -16,6 +16,9 @@ namespace rp {
 // ServerProfile::pageable_bytes_per_byte times its bytes through host memory.)
 [[nodiscard]] Machine predicted_machine(const GpuProfile& gpu, const ServerProfile& server, bool pinned = true);
 
+// Returns several nodes with such links to each other.
+[[nodiscard]] RunNodes predicted_nodes(const NetworkProfile& network, int num_nodes, int rounds_per_step);
+
 // Returns the bytes by layer, the head last.
 [[nodiscard]] std::vector<LayerBytes> predicted_bytes(const std::vector<LayerCost>& costs,
                                                       const HostSettings& settings);

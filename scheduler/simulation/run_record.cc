@@ -66,6 +66,14 @@ void RunRecord::span(const RunSpan& span) {
   if (span.kind == SpanKind::kUploadInput || span.kind == SpanKind::kUploadWeights) result_.uploaded_bytes += bytes;
   if (span.kind == SpanKind::kDownloadOutput || span.kind == SpanKind::kDownloadGradient)
     result_.downloaded_bytes += bytes;
+  if (is_sent(span.kind)) {
+    result_.sent_bytes += bytes;
+    result_.sending_ms += counted(span.start, span.end);
+  }
+  if (is_received(span.kind)) {
+    result_.received_bytes += bytes;
+    result_.receiving_ms += counted(span.start, span.end);
+  }
   if (length_.record) result_.spans.push_back(span);
 }
 
@@ -83,7 +91,8 @@ RunResult RunRecord::result() {
   result.step_ms = (count_to() - count_from()) / steps;
   for (double* part :
        {&result.gpus.busy, &result.gpus.inputs, &result.gpus.weights, &result.gpus.gradients, &result.gpus.updates,
-        &result.gpus.bubble, &result.update_ms, &result.uploaded_bytes, &result.downloaded_bytes}) {
+        &result.gpus.bubble, &result.update_ms, &result.uploaded_bytes, &result.downloaded_bytes, &result.sent_bytes,
+        &result.received_bytes, &result.sending_ms, &result.receiving_ms}) {
     *part /= steps;
   }
   return result;

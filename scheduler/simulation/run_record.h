@@ -17,21 +17,33 @@ enum class SpanKind : std::uint8_t {
   kUploadWeights,
   kDownloadOutput,
   kDownloadGradient,
-  kUpdate
+  kUpdate,
+  kSendGradient,  // to the other nodes, and so on
+  kReceiveGradient,
+  kSendWeights,
+  kReceiveWeights
 };
+
+// Return whether a span is on the network, and its direction there.
+[[nodiscard]] constexpr bool is_sent(SpanKind kind) {
+  return kind == SpanKind::kSendGradient || kind == SpanKind::kSendWeights;
+}
+[[nodiscard]] constexpr bool is_received(SpanKind kind) {
+  return kind == SpanKind::kReceiveGradient || kind == SpanKind::kReceiveWeights;
+}
 
 // An interval in which something ran.
 struct RunSpan {
   SpanKind kind = SpanKind::kCompute;
   TaskKind phase = TaskKind::kForward;
-  int gpu = 0;          // -1: the host
+  int gpu = 0;          // -1: the host or the network
   int step = 0;         // from 0
   int stage = 0;        // in the order of a round's slots
   int microbatch = -1;  // of the step; -1: the whole task
   int layer = -1;       // of weights, gradients and updates
   double start = 0;
   double end = 0;
-  double bytes = 0;  // of copies and updates
+  double bytes = 0;  // of copies, updates and messages
 };
 
 // How the GPUs' time was spent, in ms of all GPUs together.
@@ -42,7 +54,7 @@ struct GpuTime {
   // Earlier gradients are being downloaded, and no buffer is free for the next ones; or the gradient
   // for an update of the next stage's weights has been computed but is not committed.
   double gradients = 0;
-  double updates = 0;  // the weights of the next stage are not updated yet
+  double updates = 0;  // the weights of the next stage are not updated yet, or not yet received from other nodes
   double bubble = 0;   // other GPUs still compute the next input
 
   [[nodiscard]] double transfers() const { return inputs + weights + gradients; }
@@ -72,6 +84,10 @@ struct RunResult {
   double update_ms = 0;       // mean of a counted step, time in which an update or sum ran
   double uploaded_bytes = 0;  // mean of a counted step, all GPUs together
   double downloaded_bytes = 0;
+  double sent_bytes = 0;      // mean of a counted step, by this node to other nodes
+  double received_bytes = 0;  // from them
+  double sending_ms = 0;      // mean of a counted step, time in which the network moved what this node sent
+  double receiving_ms = 0;
   double peak_activation_bytes = 0;  // in the host store, over the whole run
   std::vector<double> step_ends{};   // of all steps
   std::vector<RunSpan> spans{};      // ordered by their ends

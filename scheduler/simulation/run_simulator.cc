@@ -2,45 +2,35 @@
 
 #include <algorithm>
 #include <deque>
-#include <queue>
 
 #include "common/check.h"
 #include "common/indexed.h"
 #include "common/run_depth.h"
 #include "common/run_order.h"
+#include "scheduler/simulation/event_queue.h"
 #include "scheduler/simulation/memory_account.h"
 #include "scheduler/simulation/run_stages.h"
 #include "scheduler/simulation/simulated_gpu.h"
 #include "scheduler/simulation/simulated_links.h"
+#include "scheduler/simulation/simulated_network.h"
 
 namespace rp {
 
 namespace {
 
 // The update of a layer, or the addition of a round's gradient to those of the step's earlier
-// rounds.
+// rounds. On several nodes, both at the end of a step, of what this node owns.
 struct Update {
   int layer = 0;
-  std::int64_t slot = 0;  // the slot that produced the gradient
-  double committed = 0;   // the time of its commit
+  std::int64_t slot = 0;  // that produced the gradient
 };
 
 // The weights of a layer in the host store.
 struct Weights {
-  int version = 0;                                   // number of steps whose update has finished
-  std::int64_t rounds_taken = 0;                     // number of rounds whose gradient may be overwritten
+  int version = 0;                                   // number of steps whose update has finished, on all nodes
+  std::int64_t rounds_added = 0;                     // number of rounds whose gradient is added, or used by the update
+  std::int64_t rounds_sent = 0;                      // number of rounds whose gradient is sent to the other nodes
   double gradient_made = 0, gradient_committed = 0;  // of the last update
-};
-
-struct TimedEvent {
-  double time = 0;
-  std::int64_t number = 0;  // events of the same time are handled in the order in which they were created
-  int gpu = 0;
-  bool is_computed = false;
-  SimulatedCopy copy;  // if not is_computed: the copy that has arrived
-  bool operator>(const TimedEvent& other) const {
-    return time != other.time ? time > other.time : number > other.number;
-  }
 };
 
 class RunSimulation {
@@ -55,10 +45,12 @@ class RunSimulation {
         rounds_a_step_(workload_.num_microbatches / workload_.round_microbatches),
         num_slots_(num_stages_ * rounds_a_step_ * record_.num_steps()),
         links_(work.machine, work.policy, workload_.num_gpus),
+        network_(work),
         gpus_(workload_.num_gpus),
         may_move_(gpus_.size(), true),
         outstanding_(gpus_.size()),
         made_(num_slots_ * workload_.round_microbatches),
+        committed_(num_slots_),
         num_there_(num_slots_),
         num_left_(num_slots_),
         computed_of_step_(record_.num_steps()),
@@ -85,6 +77,7 @@ class RunSimulation {
   [[nodiscard]] int stage_number(std::int64_t slot) const { return static_cast<int>(slot % num_stages_); }
   [[nodiscard]] const RunStage& stage(std::int64_t slot) const { return stages_[stage_number(slot)]; }
   [[nodiscard]] std::int64_t round_of(std::int64_t slot) const { return slot / num_stages_; }
+  [[nodiscard]] int round_of_step(std::int64_t slot) const { return static_cast<int>(round_of(slot) % rounds_a_step_); }
   [[nodiscard]] int step_of(std::int64_t slot) const { return static_cast<int>(round_of(slot) / rounds_a_step_); }
   // The number of steps whose updates the weights of a slot include.
   [[nodiscard]] int version_of(std::int64_t slot) const {
@@ -105,11 +98,6 @@ class RunSimulation {
   [[nodiscard]] bool ends_step(std::int64_t slot) const { return (round_of(slot) + 1) % rounds_a_step_ == 0; }
   Weights& weights_of(int layer) { return weights_[layer]; }
   SimulatedGpu& at(int gpu) { return gpus_[gpu]; }
-  void later(TimedEvent event) {
-    event.number = num_events_++;
-    events_.push(event);
-  }
-
   // Starts everything that can start now. Returns true if something did.
   bool move() {
     bool moved = dispatch();
@@ -228,7 +216,7 @@ class RunSimulation {
     state.is_computing = true;
     state.compute_start = now_;
     memory_.begin_compute(now_, gpu, stage_number(slot), recomputes, state.microbatch == 0);
-    later({.time = now_ + ms, .gpu = gpu, .is_computed = true, .copy = {}});
+    events_.add({.time = now_ + ms, .kind = TimedEvent::Kind::kComputed, .gpu = gpu});
     return true;
   }
 
@@ -237,7 +225,9 @@ class RunSimulation {
     bool moved = false;
     while (!state.gradients.empty()) {
       const LayerGradient& gradient = state.gradients.front();
-      if (weights_of(gradient.layer).rounds_taken < round_of(gradient.slot)) break;
+      const Weights& weights = weights_of(gradient.layer);
+      const bool is_sent = !network_.has_others() || weights.rounds_sent >= round_of(gradient.slot);
+      if (!is_sent || weights.rounds_added < round_of(gradient.slot)) break;
       links_.add(gpu, {.kind = CopyKind::kGradient,
                        .slot = gradient.slot,
                        .layer = gradient.layer,
@@ -252,38 +242,40 @@ class RunSimulation {
   bool start_update() {
     if (links_.is_updating() || updates_.empty()) return false;
     const Update& update = updates_.front();
-    const LayerBytes bytes = bytes_of(update.layer);
-    links_.start_update(ends_step(update.slot) ? bytes.update : bytes.sum);
+    links_.start_update(bytes_of(update));
     update_start_ = now_;
     return true;
+  }
+
+  [[nodiscard]] double bytes_of(const Update& update) const {
+    return network_.update_bytes(update.layer, round_of_step(update.slot), ends_step(update.slot));
   }
 
   // Advances to the next time at which something ends.
   void go_on() {
     const double of_links = links_.next_event(now_);
-    now_ = events_.empty() ? of_links : std::min(of_links, events_.top().time);
+    now_ = std::min({of_links, network_.next_event(), events_.next_time()});
     RP_ASSERT(now_ < kUnlimited);  // otherwise the run waits for itself
     for (const SimulatedLinks::End& end : links_.advance(now_)) end_copy(end);
     if (links_.update_has_ended()) end_update();
-    while (!events_.empty() && events_.top().time <= now_) {
-      const TimedEvent event = events_.top();
-      events_.pop();
-      if (event.is_computed) {
-        end_compute(event.gpu);
-      } else {
-        arrive(event.gpu, event.copy);
+    for (const NetworkTransfer& transfer : network_.take_ended(now_)) end_transfer(transfer);
+    while (events_.next_time() <= now_) {
+      const TimedEvent event = events_.take();
+      switch (event.kind) {
+        case TimedEvent::Kind::kComputed: end_compute(event.gpu); break;
+        case TimedEvent::Kind::kCopied: arrive(event.gpu, event.copy); break;
+        case TimedEvent::Kind::kMoved: arrive(event.transfer); break;
       }
     }
   }
 
   [[nodiscard]] RunSpan span_of(std::int64_t slot, SpanKind kind, int microbatch, double start) const {
-    const auto round_of_step = static_cast<int>(round_of(slot) % rounds_a_step_);
     return {.kind = kind,
             .phase = stage(slot).work.kind,
             .gpu = gpu_of(slot),
             .step = step_of(slot),
             .stage = stage_number(slot),
-            .microbatch = microbatch < 0 ? -1 : round_of_step * workload_.round_microbatches + microbatch,
+            .microbatch = microbatch < 0 ? -1 : round_of_step(slot) * workload_.round_microbatches + microbatch,
             .start = start,
             .end = now_};
   }
@@ -297,7 +289,9 @@ class RunSimulation {
     span.bytes = end.copy.bytes;
     record_.span(span);
     memory_.end_copy(now_, end, stage_number(copy.slot));
-    if (end.copy.has_ended) later({.time = now_ + work_.machine.copy_latency, .gpu = end.gpu, .copy = copy});
+    if (!end.copy.has_ended) return;
+    events_.add(
+        {.time = now_ + work_.machine.copy_latency, .kind = TimedEvent::Kind::kCopied, .gpu = end.gpu, .copy = copy});
   }
 
   void end_compute(int gpu) {
@@ -370,28 +364,64 @@ class RunSimulation {
 
   void commit(std::int64_t slot) {
     --outstanding_[gpu_of(slot)];
+    committed_[slot] = now_;
     record_.activations(now_, -stage(slot).freed_bytes);
-    for (const int layer : stage(slot).trained_layers)
-      updates_.push_back({.layer = layer, .slot = slot, .committed = now_});
+    for (const int layer : stage(slot).trained_layers) {
+      if (network_.has_others()) {
+        network_.send_gradient(now_, slot, layer, round_of_step(slot));
+      } else {
+        updates_.push_back({.layer = layer, .slot = slot});
+      }
+    }
   }
 
   void end_update() {
     wake_all();
     const Update update = updates_.front();
     updates_.pop_front();
-    Weights& weights = weights_of(update.layer);
-    weights.rounds_taken = round_of(update.slot) + 1;
-    if (ends_step(update.slot)) {
-      weights.version = step_of(update.slot) + 1;
-      weights.gradient_made = made(update.slot, workload_.round_microbatches - 1);
-      weights.gradient_committed = update.committed;
-    }
+    weights_of(update.layer).rounds_added = round_of(update.slot) + 1;
     record_.update(update_start_, now_);
     RunSpan span = span_of(update.slot, SpanKind::kUpdate, -1, update_start_);
     span.gpu = -1;
     span.layer = update.layer;
-    span.bytes = ends_step(update.slot) ? bytes_of(update.layer).update : bytes_of(update.layer).sum;
+    span.bytes = bytes_of(update);
     record_.span(span);
+    if (!ends_step(update.slot)) return;
+    if (network_.has_others()) {
+      network_.send_weights(now_, update.slot, update.layer);
+    } else {
+      publish(update.layer, update.slot);
+    }
+  }
+
+  // All parts of a layer's new weights are in the host store.
+  void publish(int layer, std::int64_t slot) {
+    wake_all();
+    Weights& weights = weights_of(layer);
+    weights.version = step_of(slot) + 1;
+    weights.gradient_made = made(slot, workload_.round_microbatches - 1);
+    weights.gradient_committed = committed_[slot];
+  }
+
+  void end_transfer(const NetworkTransfer& transfer) {
+    RunSpan span = span_of(transfer.slot, transfer.kind, -1, transfer.start);
+    span.gpu = -1;
+    span.layer = transfer.layer;
+    span.bytes = transfer.bytes;
+    record_.span(span);
+    events_.add({.time = now_ + work_.nodes.network_latency, .kind = TimedEvent::Kind::kMoved, .transfer = transfer});
+  }
+
+  // Handles that what was sent may be overwritten, or that what was received is there.
+  void arrive(const NetworkTransfer& transfer) {
+    if (transfer.kind == SpanKind::kSendGradient) {
+      weights_of(transfer.layer).rounds_sent = round_of(transfer.slot) + 1;
+      wake_all();
+    } else if (transfer.kind == SpanKind::kReceiveGradient) {
+      updates_.push_back({.layer = transfer.layer, .slot = transfer.slot});
+    } else if (transfer.kind == SpanKind::kReceiveWeights) {
+      publish(transfer.layer, transfer.slot);
+    }
   }
 
   const RunWork& work_;
@@ -403,10 +433,10 @@ class RunSimulation {
   const std::int64_t rounds_a_step_;
   const std::int64_t num_slots_;
   SimulatedLinks links_;
+  SimulatedNetwork network_;
   std::vector<SimulatedGpu> gpus_;
   std::vector<char> may_move_;  // by GPU: false if it could do nothing and nothing has happened since
-  std::priority_queue<TimedEvent, std::vector<TimedEvent>, std::greater<>> events_;
-  std::int64_t num_events_ = 0;
+  EventQueue events_;
   double now_ = 0;
   double update_start_ = 0;
   std::deque<Update> updates_;
@@ -415,6 +445,7 @@ class RunSimulation {
   std::int64_t num_committed_ = 0;
   std::vector<int> outstanding_;                // by GPU: slots dispatched and not committed
   std::vector<double> made_;                    // by slot and microbatch: the time at which it was computed
+  std::vector<double> committed_;               // by slot: the time of its commit
   std::vector<int> num_there_;                  // by slot: number of microbatches whose outputs are in the store
   std::vector<int> num_left_;                   // by slot: number of downloads that have not arrived
   std::vector<std::int64_t> computed_of_step_;  // by step: number of slots computed

@@ -61,5 +61,29 @@ TEST(DealRounds, GivesEachNodeOneAndTheOthersByTheirSpeeds) {
   }
 }
 
+TEST(EqualNodes, HaveTheRoundsThatAreDealtToThem) {
+  for (const int num_nodes : {1, 2, 3, 5, 16}) {
+    for (int num_rounds = num_nodes; num_rounds <= 4 * num_nodes; ++num_rounds) {
+      const std::vector<int> dealt = deal_rounds(num_rounds, std::vector<int>(static_cast<std::size_t>(num_nodes), 1));
+      const auto rounds_of = [&](int node) { return static_cast<int>(std::ranges::count(dealt, node)); };
+      EXPECT_EQ(rounds_of_first_node(num_rounds, num_nodes), rounds_of(0));
+      for (int own = 0; own <= num_rounds; ++own) {
+        int with_round = 0;
+        for (int node = 0; node < num_nodes; ++node) with_round += rounds_of(node) > own ? 1 : 0;
+        EXPECT_EQ(nodes_with_round(own, num_rounds, num_nodes), with_round);
+      }
+    }
+  }
+}
+
+TEST(Pieces, OfGradientsAreWholeChunksOfAtMostAMebibyte) {
+  EXPECT_EQ(message_elements(2), 8 * kChunkElements);
+  EXPECT_EQ(message_elements(4), 4 * kChunkElements);
+  EXPECT_EQ(longest_piece_bytes(100 * kChunkElements, 2), kMessageBytes);
+  EXPECT_EQ(longest_piece_bytes(kChunkElements + 5, 2), 2 * (kChunkElements + 5)) << "no node owns more";
+  EXPECT_EQ(receive_buffers_bytes(kMessageBytes, 1), 0U);
+  EXPECT_EQ(receive_buffers_bytes(kMessageBytes, 4), 3 * 16 * kMessageBytes);
+}
+
 }  // namespace
 }  // namespace rp

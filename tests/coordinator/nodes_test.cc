@@ -9,6 +9,7 @@
 #include "tests/coordinator/random_plan.h"
 #include "tests/coordinator/toy_run.h"
 #include "tests/coordinator/toy_workers.h"
+#include "tests/nodes/echo_network.h"
 #include "tests/nodes/local_network.h"
 
 namespace rp::test {
@@ -120,6 +121,35 @@ TEST(Nodes, SkipTheSameSteps) {
                                       << "-byte weights");
       expect_reference_on_nodes(config, {.workers = {1, 2, 1}});
     }
+  }
+}
+
+// What the table of docs/design/several-nodes.md and rp-plan assume.
+TEST(NodeExchange, SendsThePiecesThatNodesOwn) {
+  const std::vector<std::int64_t> chunks = {40, 3, 1};
+  PipelineRequest request{.name = "model", .layers = {}, .with_sums = true};
+  for (const std::int64_t rows : chunks) {
+    request.layers.push_back(
+        {.name = "linear", .parameters = {{.name = "w", .dtype = DType::kBFloat16, .shape = {rows, 65'536}}}});
+  }
+  for (const int num_nodes : {2, 4, 16}) {
+    const NodePlace place{.node = 1, .num_nodes = num_nodes};
+    const auto store = Store::create(toy_store_settings({}), Catalogue::lay_out(std::vector{request}, place));
+    EchoNetwork network(place);
+    NodeExchange exchange(*store, 0, network, [] {});
+    MessageCount gradients, weights;
+    for (const GroupId group : store->catalogue().trained_groups(0)) {
+      exchange.send_gradient(UseId(group.value()));
+      exchange.send_weights(group, Version(1));
+      for (int node = 0; node < num_nodes; ++node) {
+        const std::uint64_t owned = store->catalogue().owned_by(node, group).size();
+        if (node != place.node) add(gradients, pieces_of(owned, 2));
+        if (node == place.node) add(weights, pieces_of(owned, 2), num_nodes - 1);
+      }
+    }
+    EXPECT_EQ(network.sent(NodeMessageKind::kGradient), gradients) << num_nodes << " nodes";
+    EXPECT_EQ(network.sent(NodeMessageKind::kWeights), weights) << num_nodes << " nodes";
+    EXPECT_GT(gradients.messages, chunks.size()) << "a part is longer than a piece, or there are several owners";
   }
 }
 

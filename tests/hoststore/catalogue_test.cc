@@ -6,6 +6,7 @@
 #include <cstring>
 #include <random>
 
+#include "scheduler/host_memory.h"
 #include "tests/common/expect_refusal.h"
 #include "tests/hoststore/small_catalogue.h"
 
@@ -234,6 +235,46 @@ TEST(Catalogue, GivesEachPipelineItsShareAndTheSharesAreAll) {
   EXPECT_EQ(sum.parameter_bytes, both.parameter_bytes());
   EXPECT_EQ(sum.state_bytes, both.state_bytes());
   EXPECT_EQ(sum.gradient_bytes, both.gradient_bytes());
+}
+
+// A layer of so many rows of 65,536 parameters, a chunk each.
+LayerRequest layer_of_chunks(std::int64_t rows, bool is_trained = true) {
+  return {.name = "big",
+          .parameters = {{.name = "w", .dtype = DType::kBFloat16, .shape = {rows, 65'536}, .is_trained = is_trained}}};
+}
+
+TEST(Catalogue, ReceivesNoLongerPiecesThanANodeOwns) {
+  const auto longest = [](std::int64_t rows, int num_nodes) {
+    const PipelineRequest request{
+        .name = "model", .layers = {layer_of_chunks(rows), layer_of_chunks(100, false)}, .with_sums = true};
+    return Catalogue::lay_out(std::vector{request}, {.node = 0, .num_nodes = num_nodes}).longest_piece_bytes(0);
+  };
+  EXPECT_EQ(longest(100, 2), kMessageBytes);
+  EXPECT_EQ(longest(8, 2), kMessageBytes / 2);
+  EXPECT_EQ(longest(8, 1), kMessageBytes);
+}
+
+// Before there is a catalogue, rp-plan estimates what it will have.
+TEST(Catalogue, TakesTheMemoryThatIsPlannedForItsNode) {
+  PipelineRequest request{.name = "model", .layers = {}, .with_sums = true};
+  std::vector<LayerCost> costs;
+  for (const std::int64_t rows : {100, 17, 3, 41}) {
+    const auto elements = static_cast<std::uint64_t>(rows) * kChunkElements;
+    request.layers.push_back(layer_of_chunks(rows));
+    costs.push_back({.gradient_bytes = 2 * elements, .trained_elements = elements, .gradient_elements = elements});
+  }
+  const Plan plan{.forward = {}, .fused_start = 4, .backward = {}};
+  for (const int num_nodes : {1, 2, 5, 30}) {
+    for (const int node : {0, num_nodes - 1}) {
+      const NodePlace place{.node = node, .num_nodes = num_nodes};
+      const Catalogue catalogue = Catalogue::lay_out(std::vector{request}, place);
+      const HostMemory planned = host_memory(costs, plan, {.rounds_per_step = 40, .place = place});
+      EXPECT_EQ(catalogue.state_bytes(), planned.optimizer_state) << "node " << node << " of " << num_nodes;
+      EXPECT_EQ(catalogue.parameter_bytes(), planned.weights);
+      EXPECT_EQ(catalogue.gradient_bytes(), planned.gradients);
+      EXPECT_EQ(receive_buffers_bytes(catalogue.longest_piece_bytes(0), num_nodes), planned.received_gradients);
+    }
+  }
 }
 
 TEST(Catalogue, IsTheSameAfterATripThroughBytes) {

@@ -63,7 +63,7 @@ TEST(PlanOptions, OfTimelineAreRead) {
 TEST(PlanOptions, AreAllDocumented) {
   std::ifstream file(std::filesystem::path(RP_SOURCE_DIR) / "docs/planning.md");
   const std::string docs{std::istreambuf_iterator<char>(file), {}};
-  for (const char* command : {"simulate", "compare", "timeline"}) {
+  for (const char* command : {"plan", "simulate", "compare", "timeline"}) {
     const std::size_t section = docs.find(cat("## rp-plan ", command));
     ASSERT_NE(section, std::string::npos) << command;
     const std::string text = docs.substr(section, docs.find("\n## ", section) - section);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "common/text.h"
 #include "model_files/profile_file.h"
@@ -341,6 +342,30 @@ TEST(PlanOptions, OfPlanAreRead) {
       (void)parse_plan_options({"plan", "--model", "m", "--host-memory", size});
     });
   }
+  EXPECT_EQ(question.num_nodes, 1);
+  for (const auto& [network, gbs, latency_us] : {std::tuple{"25gbit", 3.125, 70.0},
+                                                 {"100Gbit/s", 12.5, 70.0},
+                                                 {"3.1GB/s", 3.1, 70.0},
+                                                 {"10gbit,5us", 1.25, 5.0},
+                                                 {"10gbit,0.5ms", 1.25, 500.0}}) {
+    const ModelQuestion several =
+        parse_plan_options({"plan", "--model", "m", "--nodes", "4", "--network", network}).question;
+    EXPECT_EQ(several.num_nodes, 4);
+    EXPECT_DOUBLE_EQ(several.network.gbs, gbs);
+    EXPECT_DOUBLE_EQ(several.network.latency_us, latency_us);
+  }
+  EXPECT_DOUBLE_EQ(parse_plan_options({"plan", "--model", "m", "--nodes", "2"}).question.network.gbs, 3.125);
+  for (const char* network : {"", "25", "gbit", "0gbit", "-1gbit", "25gbits", "25gbit,", "25gbit,70", "25gbit,-1us"}) {
+    expect_error(ExitCode::kUsage, {"--network", "as 25gbit"}, [&] {
+      (void)parse_plan_options({"plan", "--model", "m", "--nodes", "4", "--network", network});
+    });
+  }
+  expect_error(ExitCode::kUsage, {"one node needs no network"}, [] {
+    (void)parse_plan_options({"plan", "--model", "m", "--network", "25gbit"});
+  });
+  expect_error(ExitCode::kUsage, {"--nodes 1025", "from 1 to 1024"}, [] {
+    (void)parse_plan_options({"plan", "--model", "m", "--nodes", "1025"});
+  });
   expect_error(ExitCode::kUsage, {"--model is missing"}, [] { (void)parse_plan_options({"plan"}); });
   expect_error(ExitCode::kUsage, {"--gpus 0", "from 1 to 64"}, [] {
     (void)parse_plan_options({"plan", "--model", "m", "--gpus", "0"});

@@ -232,6 +232,38 @@ TEST(HostMemory, BytesAParameterAreThoseOfTheDocumentation) {
   EXPECT_EQ(host_memory(wide, plan, {.element_bytes = 4, .asynchronous = true}).total(), 20'000U + 2'000);
 }
 
+// Masters, moments and sums of the elements that a node owns; all weights and gradients; buffers for
+// the gradients of the others.
+TEST(HostMemory, OfSeveralNodesHasThePartThatEachOwns) {
+  constexpr std::uint64_t kElements = 1000 * kChunkElements;
+  LayerCost cost;
+  cost.trained_elements = cost.gradient_elements = kElements;
+  cost.gradient_bytes = 2 * kElements;
+  const std::vector<LayerCost> costs(3, cost);
+  const Plan plan{.forward = {{0, 2}}, .fused_start = 2, .backward = {{0, 2}}};
+  const auto memory_of = [&](int node, int num_nodes) {
+    return host_memory(costs, plan, {.rounds_per_step = 7, .place = {.node = node, .num_nodes = num_nodes}});
+  };
+  const HostMemory alone = memory_of(0, 1);
+  EXPECT_EQ(alone.optimizer_state, 16 * 3 * kElements);
+  EXPECT_EQ(alone.received_gradients, 0U);
+  for (const int num_nodes : {2, 3, 7}) {
+    std::uint64_t state = 0;
+    for (int node = 0; node < num_nodes; ++node) {
+      const HostMemory memory = memory_of(node, num_nodes);
+      EXPECT_EQ(memory.weights, alone.weights);
+      EXPECT_EQ(memory.gradients, alone.gradients);
+      EXPECT_NEAR(static_cast<double>(memory.optimizer_state), 16.0 * 3 * kElements / num_nodes,
+                  16 * 3 * kChunkElements);
+      EXPECT_EQ(memory.received_gradients, static_cast<std::uint64_t>(num_nodes - 1) * 16 << 20);
+      state += memory.optimizer_state;
+    }
+    EXPECT_EQ(state, alone.optimizer_state) << "each element has one owner";
+  }
+  // Of 1000 chunks, each of 500 nodes owns two: pieces are as short as that.
+  EXPECT_EQ(memory_of(0, 500).received_gradients, 499U * 16 * 2 * 2 * kChunkElements);
+}
+
 TEST(HostMemory, ActivationsOfTwoRoundsAreThoseBetweenStages) {
   std::vector<LayerCost> costs(5, LayerCost{.input_bytes = 10});
   costs[0].input_bytes = 1;
