@@ -16,6 +16,7 @@
 #include "launcher/nodes_run.h"
 #include "launcher/options/options.h"
 #include "launcher/options/replay_options.h"
+#include "launcher/signal_reader.h"
 #include "launcher/supervisor.h"
 #include "launcher/view/ctl.h"
 #include "launcher/view/ps.h"
@@ -59,6 +60,7 @@ int launch(const std::vector<std::string>& arguments) {
     if (command == "ctl") return rp::run_control(rp::parse_control_options(rest));
     if (command == "ps" || command == "top") return rp::run_view(rp::parse_view_options(command == "top", rest));
   }
+  rp::keep_early_signals();
   const bool is_replay = !arguments.empty() && arguments[0] == "replay";
   const rp::LaunchOptions options = is_replay ? rp::parse_replay_options({arguments.begin() + 1, arguments.end()})
                                               : rp::parse_launch_options(arguments);

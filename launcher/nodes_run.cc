@@ -31,6 +31,8 @@ namespace {
 // What mpirun needs to end the processes of all hosts after TERM; then it is killed.
 constexpr std::int64_t kMpirunEndNs = 10 * kNsPerSecond;
 constexpr std::int64_t kLookNs = kNsPerSecond / 4;  // at mpirun's connections
+// What the daemons of other hosts need to end their processes when mpirun was killed. Until then these may still write.
+constexpr std::int64_t kDaemonsEndNs = 3 * kNsPerSecond;
 
 std::filesystem::path find_mpirun() try {
   return find_program("mpirun", {}, environment_value("PATH").value_or(""));
@@ -69,6 +71,7 @@ class NodesRun {
       const int code = run_once();
       if (stop_signal_ != 0 || restart > options_.max_restarts || !is_loss(code)) return code;
       std::cerr << "rp-launch: the run has ended with code " << code << "; looking for the hosts that answer\n";
+      pause(kDaemonsEndNs);
       std::vector<Host> hosts = hosts_that_answer();
       if (hosts.empty() || stop_signal_ != 0) return code;
       std::string names;
@@ -111,6 +114,15 @@ class NodesRun {
       return static_cast<int>(ExitCode::kNodeLost);
     }
     return exit_code_of(status);
+  }
+
+  void pause(std::int64_t ns) {
+    const Deadline deadline = Deadline::after_ns(ns);
+    while (!deadline.passed() && stop_signal_ == 0) {
+      PollSet set;
+      set.add(signals_->fd(), POLLIN, [this] { read_signals(); });
+      set.wait(deadline);
+    }
   }
 
   void read_signals() {

@@ -3,12 +3,21 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 
 #include "common/text.h"
 #include "launcher/process/control_signal.h"
 #include "roundpipe/error.h"
 
 namespace rp {
+
+namespace {
+volatile std::sig_atomic_t g_has_early_signal = 0;
+}  // namespace
+
+void keep_early_signals() {
+  signal(SIGUSR1, [](int) { g_has_early_signal = 1; });
+}
 
 sigset_t SignalReader::handled() {
   sigset_t set;
@@ -26,6 +35,7 @@ sigset_t SignalReader::handled() {
 SignalReader::SignalReader() {
   const sigset_t set = handled();
   fd_ = UniqueFd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (fd_ && g_has_early_signal != 0) kill(getpid(), SIGUSR1);
   if (fd_) return;  // otherwise the signals are blocked, so nothing could end the run
   throw Error(ExitCode::kNoResource,
               cat("cannot receive signals (", errno_text(errno), "); raise the limit on open files (ulimit -n)"));

@@ -11,6 +11,10 @@
 
 namespace rp {
 
+// Called first in main(): a USR1 that comes before there is a SignalReader is not lost and does not end the process.
+// mpirun passes it on at any time, and takes a process that it ends for one that has ended well.
+void keep_early_signals();
+
 // Owned by the supervisor.
 class SignalReader {
  public:
