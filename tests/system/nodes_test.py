@@ -159,6 +159,22 @@ class NodesTest(LaunchedTest):
         self.assertEqual(len(list(self.output.glob("checkpoint-*/state-2-of-2.safetensors"))), 1)
         self.assert_hosts_empty(hosts)
 
+    def test_a_host_that_cannot_run_the_program_is_named_before_anything_starts(self):
+        hosts = self.hosts(2)
+        hosts.cut("host1")
+        job = self.start(hosts, [], [1, 1], self.arguments(self.output))
+        _, errors = job.communicate(timeout=DEADLINE_S)
+        self.assertEqual(job.returncode, 69, errors)
+        self.assertIn("rp-launch: host host1 cannot be reached", errors)
+        hosts.restore("host1")
+        command = hosts.command("host0", [str(PROGRAMS / "rp-launch"), "--hosts", "host0,host1", "no-such-program"])
+        process = subprocess.run(command, env=os.environ | hosts.mpi_environment(), capture_output=True, text=True, timeout=DEADLINE_S)
+        self.assertEqual(process.returncode, 127, process.stderr)
+        for host in hosts.names:
+            self.assertIn(f"rp-launch: host {host} cannot start the run (exit code 127)", process.stderr)
+        self.assertFalse(self.output.exists())
+        self.assert_hosts_empty(hosts)
+
     def test_the_death_of_a_process_ends_all_nodes(self):
         hosts = self.hosts(3)
         for name, node in (("mpirun", 0), ("rp-launch", 1), ("train:coord", 2), ("train:coord", 0)):

@@ -52,6 +52,9 @@ TEST(StepTimes, ArePredictedAsRpPlanPredictsThem) {
                             .recompute = RecomputeGrain::kStage};
   EXPECT_DOUBLE_EQ(predicted.step_ms, predict_plan(setup, parse_plan(kPlan, 30)).run.step_ms);
   EXPECT_GT(predict_step(qwen(), "rtx4090", kPlan, 1).step_ms, predicted.step_ms) << "one GPU has all the work";
+  const PredictedStep on_two = predict_step(qwen(), "rtx4090", kPlan, 2, false, 2);
+  EXPECT_THAT(on_two.profile, HasSubstr("on 2 nodes, without the network"));
+  EXPECT_NEAR(on_two.step_ms / predicted.step_ms, 0.5, 0.1) << "each node has one of two rounds";
   EXPECT_DOUBLE_EQ(predict_step(qwen(), "rtx4090", kPlan, 2, true).step_ms, predicted.step_ms)
       << "bf16 has no such sums";
   TrainSettings half = qwen();

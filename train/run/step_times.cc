@@ -3,6 +3,7 @@
 #include "common/text.h"
 #include "model_files/profile_file.h"
 #include "roundpipe/error.h"
+#include "scheduler/simulation/machine.h"
 #include "train/output/number_text.h"
 #include "train/run/training_setup.h"
 
@@ -16,7 +17,7 @@ std::string row(const std::string& what, const StepTimes& times, double step_ms)
 }  // namespace
 
 PredictedStep predict_step(const TrainSettings& settings, const std::string& profile, const std::string& plan,
-                           int num_workers, bool fp16_accumulation) {
+                           int num_workers, bool fp16_accumulation, int num_nodes) {
   PredictedStep predicted{.profile = profile};
   try {
     const GpuProfile gpu = gpu_profile(profile).profile;
@@ -25,8 +26,10 @@ PredictedStep predict_step(const TrainSettings& settings, const std::string& pro
       throw Error(ExitCode::kUsage, "profiles are of products of 16-bit numbers, and --dtype is fp32");
     }
     const bool adds_up_in_fp16 = fp16_accumulation && settings.dtype == DType::kFloat16;
-    const TrainingSetup setup =
-        setup_of(settings, gpu, num_workers, adds_up_in_fp16 ? Accumulate::kFp16 : Accumulate::kFp32);
+    TrainingSetup setup = setup_of(settings, gpu, num_workers, adds_up_in_fp16 ? Accumulate::kFp16 : Accumulate::kFp32);
+    setup.num_nodes = num_nodes;
+    setup.network.gbs = kUnlimited;
+    if (num_nodes > 1) predicted.profile += cat(" on ", num_nodes, " nodes, without the network");
     const int num_layers = static_cast<int>(setup.model.num_layers()) + 2;  // the embedding and the head
     predicted.step_ms = predict_plan(setup, parse_plan(plan, num_layers)).run.step_ms;
   } catch (const Error& error) {
