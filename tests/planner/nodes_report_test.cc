@@ -121,7 +121,8 @@ TEST(NodesReport, AFasterNetworkExposesLess) {
 
 TEST(NodesReport, DrawsBothDirectionsOfTheNetwork) {
   const PlanAnswer answer = answer_question(on_nodes(2), Effort::kFast, true);
-  const TimelineSection& section = answer_page(answer).sections.front();
+  const auto page = answer_page(answer);
+  const TimelineSection& section = page.sections.front();
   ASSERT_EQ(section.rows.size(), 5U) << "two GPUs, the updates, and two directions";
   for (const std::size_t row : {3, 4}) {
     const auto& spans = section.rows[row].compute;
