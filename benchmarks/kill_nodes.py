@@ -24,18 +24,11 @@ from pathlib import Path
 from kill_workers import quantiles  # sets the paths for launched
 from launched import PROGRAMS, bits, settings
 
-from hosts import Hosts
+from hosts import Hosts, name_of
 
 FAULTS = ["mpirun", "launcher", "coordinator", "first", "cut"]
 NAMES = {"mpirun": "mpirun", "launcher": "rp-launch", "coordinator": "train:coord"}
 LIMIT_S = 60
-
-
-def name_of(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/comm").read_text().strip()
-    except OSError:
-        return ""
 
 
 def last_step(output: Path) -> int:
@@ -81,7 +74,7 @@ class Trial:
             return None
         if fault == "mpirun":
             host = self.hosts.names[0]
-        victims = [pid for pid in self.hosts.processes(host) if name_of(pid) == NAMES[fault] and pid != job.pid]
+        victims = [pid for pid in self.hosts.processes_named(host, NAMES[fault]) if pid != job.pid]
         if victims:
             subprocess.run(["kill", "-s", "KILL", str(self.rng.choice(victims))], check=False)
         return None

@@ -84,7 +84,7 @@ rp_room(plugin LIBTORCH USES common common/system kernels kernels/cuda cuda mode
 rp_room(train/settings USES common common/command_line common/files)
 rp_room(train/data USES common common/files common/checked_files)
 rp_room(train/output USES common common/system common/files)
-rp_room(train/run USES common common/files common/checked_files scheduler scheduler/simulation model_files/config model_files model_files/weights
+rp_room(train/run USES common common/files common/checked_files scheduler model_files/config model_files model_files/weights
         planner/prediction train/settings train/output)
 rp_room(train LIBTORCH USES common common/system common/files common/checked_files hoststore/memory model_files/config planner/prediction
         models/layers train/settings train/data train/output train/run)

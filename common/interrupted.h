@@ -3,8 +3,8 @@
 
 namespace rp {
 
-// Returns true while an object of Interrupted exists. In a destructor that an exception has called, it tells whether
-// that is an Interrupted: one that was caught before has ended with its handler.
+// Returns true while an exception of type Interrupted is being thrown or handled. A destructor that runs because of an
+// exception learns so whether that is an Interrupted.
 [[nodiscard]] bool interrupted_exists();
 
 }  // namespace rp

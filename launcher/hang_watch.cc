@@ -86,8 +86,7 @@ std::optional<HangWatch::Culprit> HangWatch::culprit_of(const std::vector<Proces
   const Wait* commit = wait_of(coordinator, "commit");
   const Wait* caller = wait_of(coordinator, "caller");
   // Those have a watch of their own. If they are gone, no heartbeats come (nodes/heartbeats.h).
-  const bool waits_for_other_nodes =
-      std::ranges::any_of(coordinator.waits, [](const auto& wait) { return wait.second.is_for_other_nodes(); });
+  const bool waits_for_other_nodes = wait_for_other_nodes(coordinator) != nullptr;
   const bool waits_for_worker =
       commit != nullptr && (commit->kind == WaitKind::kCompletion || commit->kind == WaitKind::kWorkerStart);
   if (!waits_for_worker) {

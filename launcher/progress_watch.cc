@@ -1,5 +1,8 @@
 #include "launcher/progress_watch.h"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <utility>
 
 #include "common/text.h"
@@ -12,6 +15,20 @@ namespace {
 constexpr std::int64_t kStandstillNs = 5 * kNsPerSecond;  // without progress after an INT
 
 constexpr std::uint64_t kFewTicks = 10;  // 0.1 s, which any process may need to end
+
+// Returns the processor time of a process, in ticks, without that of the thread that looks for messages of other nodes:
+// it never rests.
+std::uint64_t ticks_at_work(pid_t pid) {
+  const std::uint64_t ticks = process_stat(pid).cpu_ticks;
+  const pid_t network = thread_named(pid, "rp-nodes");
+  if (network == pid) return ticks;  // there is none
+  std::uint64_t of_network = 0;
+  for (const ThreadTimes& times : thread_times(pid)) {
+    if (times.thread == network)
+      of_network = static_cast<std::uint64_t>(times.run_ns * sysconf(_SC_CLK_TCK) / kNsPerSecond);
+  }
+  return ticks - std::min(ticks, of_network);
+}
 
 }  // namespace
 
@@ -52,7 +69,7 @@ std::string ProgressWatch::still_running() {
   for (const auto& member : members_) {
     if (!member->alive()) continue;
     const pid_t pid = member->pid();
-    const std::uint64_t ticks = process_stat(pid).cpu_ticks;
+    const std::uint64_t ticks = ticks_at_work(pid);
     if (ticks < std::exchange(ticks_[pid], ticks) + kFewTicks) continue;
     names += cat(names.empty() ? "" : ", ", member->name(), " (pid ", pid, ")");
   }

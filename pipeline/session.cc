@@ -117,6 +117,8 @@ Session::Impl::Impl(int argc, char** argv, const SessionOptions& options)
     agreement_ = std::make_unique<NodeAgreement>(*network_);
     g_leave_network = [this] {
       if (!has_agreed_to_stop_) return;
+      Coordinator* const coordinator = runtime_->coordinator_if_started();
+      if (coordinator != nullptr && coordinator->finish()) return;
       try {
         leave_network();
       } catch (const Error&) {  // reported by the node where it happened
@@ -182,9 +184,6 @@ std::string Session::Impl::from_first_node(const std::string& own) {
 }
 
 void Session::Impl::leave_network() {
-  if (Coordinator* coordinator = runtime_->coordinator_if_started()) {
-    if (const std::exception_ptr error = coordinator->finish()) std::rethrow_exception(error);
-  }
   (void)from_first_node("");  // the others wait here while the first one writes, and not in MPI, which spins
   agreement_->finish();
   heartbeats_->finish();

@@ -40,8 +40,8 @@ class Session::Impl {
   // Returns the signal that requests the end of the program at this call, on all nodes, or 0.
   [[nodiscard]] int agreed_stop_signal();
   [[nodiscard]] std::string from_first_node(const std::string& own);
-  // Leaves the network once everything that was called is finished. All nodes must call it. Throws the error of the
-  // run.
+  // Leaves the network. All nodes must call it, when everything that the program has called is finished. Throws the
+  // error of NodeNetwork::report_failure().
   void leave_network();
   [[nodiscard]] NodePlace place() const { return network_ ? network_->place() : NodePlace{}; }
   [[nodiscard]] const RuntimeSettings& settings() const { return settings_; }

@@ -4,6 +4,7 @@
 // its source; model_files/profile_file.h reads them.
 #pragma once
 
+#include <limits>
 #include <string>
 
 namespace rp {
@@ -52,7 +53,7 @@ struct ServerProfile {
 
 // The network between equal nodes. Each node has one link to it, and it has no other limits.
 struct NetworkProfile {
-  double gbs = 0;         // of a link, in each direction at the same time
+  double gbs = std::numeric_limits<double>::infinity();  // of a link, in each direction at the same time
   double latency_us = 0;  // from the end of a message's bytes until the receiver knows of it
   bool operator==(const NetworkProfile&) const = default;
 };

@@ -82,6 +82,10 @@ void print_process(std::ostringstream& out, const ProcessSnapshot& process, std:
   }
 }
 
+std::string other_nodes_advice(const Wait& wait) {
+  return cat("this node waits for ", wait.text(), "; look at what those do");
+}
+
 // Names the one thing to look at. The checks are in the order of decreasing certainty.
 std::string advice(const std::vector<ProcessSnapshot>& processes, std::int64_t now) {
   for (const ProcessSnapshot& process : processes) {
@@ -106,6 +110,7 @@ std::string advice(const std::vector<ProcessSnapshot>& processes, std::int64_t n
       if (was_killed(last))
         return cat("slot ", commit->slot, " of ", last.name, ", which has ended, is what all others wait for");
       if (waits_for_updates(last, commit->slot)) {
+        if (const Wait* wait = wait_for_other_nodes(coordinator)) return other_nodes_advice(*wait);
         return cat(last.name, " waits for the coordinator's updates; `gdb -p ", coordinator.pid,
                    "` shows where they are");
       }
@@ -117,9 +122,7 @@ std::string advice(const std::vector<ProcessSnapshot>& processes, std::int64_t n
   if (coordinator.state < ProcessState::kAttached) {
     return cat("the program is not through session.start(); `gdb -p ", coordinator.pid, "` shows where it is");
   }
-  for (const auto& [thread, wait] : coordinator.waits) {
-    if (wait.is_for_other_nodes()) return cat("this node waits for ", wait.text(), "; look at what those do");
-  }
+  if (const Wait* wait = wait_for_other_nodes(coordinator)) return other_nodes_advice(*wait);
   if (coordinator.progress.committed == coordinator.progress.accepted && wait_of(coordinator, "caller") == nullptr) {
     return cat("the workers have nothing to do, and the program waits for nothing of theirs; `gdb -p ", coordinator.pid,
                "` shows where it is");
@@ -128,6 +131,12 @@ std::string advice(const std::vector<ProcessSnapshot>& processes, std::int64_t n
 }
 
 }  // namespace
+
+const Wait* wait_for_other_nodes(const ProcessSnapshot& coordinator) {
+  const auto found =
+      std::ranges::find_if(coordinator.waits, [](const auto& wait) { return wait.second.is_for_other_nodes(); });
+  return found == coordinator.waits.end() ? nullptr : &found->second;
+}
 
 std::string state_text(const ProcessSnapshot& process) {
   if (process.status) {

@@ -39,6 +39,9 @@ struct ProcessSnapshot {
 // Returns what a thread of the process waits for, or nullptr if it does not wait.
 [[nodiscard]] const Wait* wait_of(const ProcessSnapshot& process, const std::string& thread);
 
+// Returns a wait of the coordinator that only other nodes end; nullptr if it has none.
+[[nodiscard]] const Wait* wait_for_other_nodes(const ProcessSnapshot& coordinator);
+
 // True if the worker's slot waits for something that only updates can provide. A slot whose
 // predecessors are all committed can wait for nothing else.
 [[nodiscard]] bool waits_for_updates(const ProcessSnapshot& worker, std::int64_t slot);

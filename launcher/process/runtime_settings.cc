@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "common/text.h"
+#include "common/time_text.h"
 #include "roundpipe/error.h"
 
 namespace rp {
@@ -100,13 +101,8 @@ int parse_count(const std::string& name, const std::string& value, int least, in
 }
 
 std::int64_t parse_seconds(const std::string& name, const std::string& value) {
-  std::int64_t number = 0;
-  const char* end = value.data() + value.size();
-  const auto [stop, failure] = std::from_chars(value.data(), end, number);
-  const std::string_view unit(stop, static_cast<std::size_t>(end - stop));
-  const std::int64_t seconds = unit == "s" ? 1 : unit == "m" ? 60 : unit == "h" ? 3600 : 0;
   constexpr std::int64_t kMost = std::int64_t{1} << 30;
-  if (failure == std::errc{} && number >= 1 && seconds > 0 && number <= kMost / seconds) return number * seconds;
+  if (const auto seconds = seconds_of(value, kMost)) return *seconds;
   throw Error(ExitCode::kUsage, cat(name, " is \"", value, "\"; allowed: a time as 90s, 15m or 2h"));
 }
 

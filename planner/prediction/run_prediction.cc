@@ -180,7 +180,7 @@ RunPrediction predict_in_full(const TrainingSetup& setup, const Way& way, const 
   result.without_network_ms = result.run.step_ms;
   if (setup.num_nodes == 1) return result;
   TrainingSetup without_network = setup;
-  without_network.network = {.gbs = kUnlimited};
+  without_network.network = {};
   result.without_network_ms = predict(without_network, way, choice, kPredictedLength).run.step_ms;
   return result;
 }

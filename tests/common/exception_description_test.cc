@@ -6,6 +6,8 @@
 #include <cerrno>
 #include <new>
 #include <system_error>
+#include "common/interrupted.h"
+#include "roundpipe/error.h"
 
 namespace rp {
 namespace {
@@ -60,6 +62,39 @@ TEST(ExceptionDescription, AnyOtherExceptionIsOneOfUserCode) {
   EXPECT_EQ(unknown.text, "an exception of unknown type");
   EXPECT_EQ(unknown.code, ExitCode::kUserError);
   EXPECT_FALSE(unknown.is_error);
+}
+
+// What the end of a Session asks: whether the exception that destroys it is an Interrupted.
+TEST(Interrupted, ExistsWhileItUnwindsTheStack) {
+  struct Session {
+    bool* exists;
+    ~Session() { *exists = interrupted_exists(); }
+  };
+  bool exists = false;
+  const auto end_by = [&](auto do_throw) {
+    try {
+      const Session session{&exists};
+      do_throw();
+    } catch (const std::exception&) {}
+    return exists;
+  };
+  EXPECT_TRUE(end_by([] { throw Interrupted(15); }));
+  EXPECT_FALSE(end_by([] { throw std::runtime_error("x"); }));
+  EXPECT_TRUE(end_by([] {
+    try {
+      throw Interrupted(15);
+    } catch (const Interrupted&) {
+      throw;
+    }
+  }));
+  EXPECT_FALSE(end_by([] {
+    try {
+      throw Interrupted(15);
+    } catch (const Interrupted&) {
+      throw std::runtime_error("the checkpoint cannot be written");
+    }
+  }));
+  EXPECT_FALSE(interrupted_exists());
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "common/time_text.h"
+
 namespace rp {
 namespace {
 
@@ -19,6 +21,14 @@ TEST(Text, ASlipOfTheFingersFindsItsName) {
   EXPECT_EQ(nearest_name("--prefecth", names), "--prefetch");
   EXPECT_EQ(nearest_name("--zzzzzzzzzzz", names), "");
   EXPECT_EQ(did_you_mean("--devise", names), " (did you mean --device?)");
+}
+
+TEST(TimeText, IsANumberAboveZeroWithAUnit) {
+  EXPECT_EQ(seconds_of("90s", 100), 90);
+  EXPECT_EQ(seconds_of("15m", 900), 900);
+  EXPECT_EQ(seconds_of("2h", 10'000), 7200);
+  for (const char* wrong : {"", "s", "90", "0s", "-1h", "2d", "1.5h", "1h ", "16m", "99999999999999999999s"})
+    EXPECT_EQ(seconds_of(wrong, 900), std::nullopt) << wrong;
 }
 
 }  // namespace

@@ -171,13 +171,18 @@ exec "$@"
         return _processes_of([self._holders[host]])
 
     def process_names(self, host: str) -> list[str]:
-        names = []
-        for pid in self.processes(host):
-            try:
-                names.append(Path(f"/proc/{pid}/comm").read_text().strip())
-            except OSError:
-                pass  # it has ended
-        return names
+        return [name for pid in self.processes(host) if (name := name_of(pid))]
+
+    def processes_named(self, host: str, name: str) -> list[int]:
+        return [pid for pid in self.processes(host) if name_of(pid) == name]
+
+
+def name_of(pid: int) -> str:
+    """Returns the name of a process, as ps shows it; empty if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
 
 
 def _run(command: list[str], text: str = "") -> None:

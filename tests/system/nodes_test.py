@@ -51,6 +51,10 @@ class NodesTest(LaunchedTest):
         self.addCleanup(job.kill)
         return job
 
+    def wait_for_a_step(self, job: subprocess.Popen):
+        while (line := job.stdout.readline()) and not re.match(r"(\[coordinator\] )?step +[0-9]+/", line):
+            pass
+
     def run_nodes(self, hosts: Hosts, workers: list[int], *train: list[str], expect: int = 0) -> subprocess.CompletedProcess:
         process = subprocess.run(self.launch(hosts, workers, list(train)), capture_output=True, text=True, timeout=DEADLINE_S)
         self.assertEqual(process.returncode, expect, process.stdout[-3000:] + process.stderr[-3000:])
@@ -121,9 +125,8 @@ class NodesTest(LaunchedTest):
             job = subprocess.Popen(self.launch(hosts, [1, 1], [[*train, "--resume", "auto"]]), stdin=subprocess.DEVNULL,
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
             self.addCleanup(job.kill)
-            while (line := job.stdout.readline()) and not re.match("step +[0-9]+/", line):
-                pass
-            launcher = [pid for pid in hosts.processes(hosts.names[node]) if _name(pid) == "rp-launch"]
+            self.wait_for_a_step(job)
+            launcher = hosts.processes_named(hosts.names[node], "rp-launch")
             self.assertEqual(len(launcher), 1)
             # SIGUSR1 and not SIGTERM, because mpirun itself ends the others with that.
             subprocess.run(["kill", "-s", "USR1", str(launcher[0])], check=True)
@@ -150,13 +153,31 @@ class NodesTest(LaunchedTest):
         hosts = self.hosts(2)
         train = self.arguments(self.output, max_steps=100_000, save_every="never")
         job = self.start(hosts, ["--tag-output"], [1, 2], train)
-        while (line := job.stdout.readline()) and not re.match("\\[coordinator\\] step +[0-9]+/", line):
-            pass
+        self.wait_for_a_step(job)
         job.send_signal(signal.SIGTERM)
         out, errors = job.communicate(timeout=DEADLINE_S)
         self.assertEqual(job.returncode, 75, out[-2000:] + errors[-2000:])
         self.assertIn("rp-launch: SIGTERM is passed on to all nodes", errors)
         self.assertEqual(len(list(self.output.glob("checkpoint-*/state-2-of-2.safetensors"))), 1)
+        self.assert_hosts_empty(hosts)
+
+    def test_a_node_that_stands_still_is_what_the_others_wait_for(self):
+        hosts = self.hosts(2)
+        train = self.arguments(self.output, max_steps=100_000, save_every="never")
+        job = self.start(hosts, ["--tag-output", "--node-timeout", "30"], [1, 1], train)
+        self.wait_for_a_step(job)
+        stopped = hosts.processes_named("host1", "train:coord")
+        subprocess.run(["kill", "-s", "STOP", str(stopped[0])], check=True)
+        # The launcher of node 0 prints what its processes do when nothing has gone on for 5 s after an INT.
+        launcher = [pid for pid in hosts.processes_named("host0", "rp-launch") if pid != job.pid]
+        subprocess.run(["kill", "-s", "INT", str(launcher[0])], check=True)
+        errors = ""
+        while (line := job.stderr.readline()) and "look at what those do" not in line:
+            errors += line
+        self.assertRegex(errors + line, "waits [0-9.]+ m?s for other nodes|waits [0-9.]+ m?s for another node")
+        subprocess.run(["kill", "-s", "CONT", str(stopped[0])], check=True)
+        out, rest = job.communicate(timeout=DEADLINE_S)
+        self.assertEqual(job.returncode, 130, errors + out[-2000:] + rest[-2000:])
         self.assert_hosts_empty(hosts)
 
     def test_a_host_that_cannot_run_the_program_is_named_before_anything_starts(self):
@@ -182,9 +203,8 @@ class NodesTest(LaunchedTest):
             job = subprocess.Popen(self.launch(hosts, [1, 1, 1], [self.arguments(output, max_steps=10_000)]), stdin=subprocess.DEVNULL,
                                    stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
             self.addCleanup(job.kill)
-            while (line := job.stdout.readline()) and not re.match("step +[0-9]+/", line):
-                pass
-            victims = [pid for pid in hosts.processes(hosts.names[node]) if _name(pid) == name]
+            self.wait_for_a_step(job)
+            victims = hosts.processes_named(hosts.names[node], name)
             self.assertEqual(len(victims), 1, f"{name} on node {node}")
             subprocess.run(["kill", "-s", "KILL", str(victims[0])], check=True)
             job.stdout.close()
@@ -197,21 +217,13 @@ class NodesTest(LaunchedTest):
         hosts = self.hosts(3)
         train = [*self.arguments(self.output, max_steps=60, save_every=2), "--resume", "auto"]
         job = self.start(hosts, ["--tag-output", "--node-timeout", "2", "--on-node-failure", "restart"], [1, 1, 1], train)
-        while (line := job.stdout.readline()) and not re.match("\\[coordinator\\] step +[0-9]+/", line):
-            pass
+        self.wait_for_a_step(job)
         hosts.cut("host1")
         out, errors = job.communicate(timeout=DEADLINE_S)
         self.assertEqual(job.returncode, 0, out[-3000:] + errors[-3000:])
         self.assertIn("starting the program again on 2 of 3 hosts (restart 1 of 3): host0, host2", errors)
         self.assertEqual(self.results(self.output)[1], self.results(whole)[1])
         self.assert_hosts_empty(hosts)
-
-
-def _name(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/comm").read_text().strip()
-    except OSError:
-        return ""
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 #include "common/text.h"
 #include "model_files/profile_file.h"
 #include "roundpipe/error.h"
-#include "scheduler/simulation/machine.h"
 #include "train/output/number_text.h"
 #include "train/run/training_setup.h"
 
@@ -28,7 +27,6 @@ PredictedStep predict_step(const TrainSettings& settings, const std::string& pro
     const bool adds_up_in_fp16 = fp16_accumulation && settings.dtype == DType::kFloat16;
     TrainingSetup setup = setup_of(settings, gpu, num_workers, adds_up_in_fp16 ? Accumulate::kFp16 : Accumulate::kFp32);
     setup.num_nodes = num_nodes;
-    setup.network.gbs = kUnlimited;
     if (num_nodes > 1) predicted.profile += cat(" on ", num_nodes, " nodes, without the network");
     const int num_layers = static_cast<int>(setup.model.num_layers()) + 2;  // the embedding and the head
     predicted.step_ms = predict_plan(setup, parse_plan(plan, num_layers)).run.step_ms;

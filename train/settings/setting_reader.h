@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "common/text.h"
+#include "common/time_text.h"
 #include "train/settings/options.h"
 #include "train/settings/problems.h"
 #include "train/settings/settings.h"
@@ -82,18 +83,19 @@ class SettingReader {
       result = {.steps = 0, .seconds = 0};
       return;
     }
-    std::int64_t number = 0;
+    if (const auto seconds = seconds_of(value->text, most)) {
+      result = {.steps = 0, .seconds = *seconds};
+      return;
+    }
+    std::int64_t steps = 0;
     const char* end = value->text.data() + value->text.size();
-    const auto [stop, failure] = std::from_chars(value->text.data(), end, number);
-    const std::string_view unit(stop, static_cast<std::size_t>(end - stop));
-    const std::int64_t seconds = unit == "s" ? 1 : unit == "m" ? 60 : unit == "h" ? 3600 : 0;
-    if (failure != std::errc{} || number < 1 || number > most / std::max<std::int64_t>(seconds, 1) ||
-        (seconds == 0 && !unit.empty())) {
+    const auto [stop, failure] = std::from_chars(value->text.data(), end, steps);
+    if (failure != std::errc{} || stop != end || steps < 1 || steps > most) {
       refuse(*value,
              cat("must be a number of steps, a time as 90s, 15m or 2h, or never; at most ", most, " steps or seconds"));
       return;
     }
-    result = {.steps = seconds == 0 ? number : 0, .seconds = number * seconds};
+    result = {.steps = steps, .seconds = 0};
   }
 
   void read_path(const char* name, std::filesystem::path& result) {
