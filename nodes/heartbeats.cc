@@ -63,10 +63,11 @@ void NodeHeartbeats::receive(NodeNetwork& network, const std::shared_ptr<Shared>
 }
 
 void NodeHeartbeats::send(const Beat& beat) {
-  shared_->sent = beat;
-  network_.send(node_after(network_.place()), kTag, std::as_bytes(std::span(&shared_->sent, 1)), [shared = shared_] {
+  Beat& memory = beat.is_last != 0 ? shared_->last : shared_->sent;
+  memory = beat;
+  network_.send(node_after(network_.place()), kTag, std::as_bytes(std::span(&memory, 1)), [shared = shared_] {
     MutexLock lock(shared->mutex);
-    shared->is_sending = false;
+    --shared->num_sending;
     shared->changed.notify_all();
   });
 }
@@ -80,15 +81,15 @@ void NodeHeartbeats::run() {
   std::int64_t next_beat_ns = checked_ns;
   bool has_sent_last = false;
   MutexLock lock(shared.mutex);
-  while (!shared.stops && !shared.error && !(has_sent_last && !shared.is_sending && shared.has_heard_last)) {
+  while (!shared.stops && !shared.error && !(has_sent_last && shared.num_sending == 0 && shared.has_heard_last)) {
     const std::int64_t now = now_ns();
     silent_ns += std::min(now - std::exchange(checked_ns, now), 2 * interval_ns);
     if (std::exchange(shared.has_heard, false) || shared.has_heard_last) silent_ns = 0;
     if (silent_ns >= timeout_ns_) shared.lost = shared.observed;
     const bool has_lost = shared.lost.node >= 0;
     const bool is_last = has_lost || (shared.finishes && !has_sent_last);
-    // A beat is left out while the one before it is on its way.
-    const bool sends = !shared.is_sending && !has_sent_last && (is_last || now >= next_beat_ns);
+    // A beat is left out while the one before it is on its way, but the last one never is: it says which node is lost.
+    const bool sends = !has_sent_last && (is_last || (shared.num_sending == 0 && now >= next_beat_ns));
     const Beat beat{.sender = own_, .lost = shared.lost, .is_last = is_last ? 1 : 0};
     if (!sends && !has_lost) {
       shared.changed.wait_for_ns(shared.mutex, interval_ns);
@@ -96,7 +97,7 @@ void NodeHeartbeats::run() {
     }
     has_sent_last = sends && is_last;
     next_beat_ns = now + interval_ns;
-    shared.is_sending = shared.is_sending || sends;
+    shared.num_sending += sends ? 1 : 0;
     shared.mutex.unlock();
     if (sends) send(beat);
     if (has_lost) report(beat.lost);

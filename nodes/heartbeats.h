@@ -48,10 +48,11 @@ class NodeHeartbeats {
     Mutex mutex;
     CondVar changed;
     Beat sent;                            // changed only while it is not being sent
-    Beat received;                        // the same for receiving
+    Beat last;                            // sent once, also while the one before it is on its way
+    Beat received;                        // changed only by what is received
     Place observed RP_GUARDED_BY(mutex);  // the node that this one observes
     Place lost RP_GUARDED_BY(mutex);
-    bool is_sending RP_GUARDED_BY(mutex) = false;
+    int num_sending RP_GUARDED_BY(mutex) = 0;
     bool has_heard RP_GUARDED_BY(mutex) = true;  // since the thread last looked
     bool has_heard_last RP_GUARDED_BY(mutex) = false;
     bool finishes RP_GUARDED_BY(mutex) = false;

@@ -13,7 +13,8 @@ namespace rp::test {
 class LocalNetwork::Node : public NodeNetwork {
  public:
   Node(LocalNetwork& network, NodePlace place) : network_(network), place_(place), thread_([this] { run(); }) {}
-  ~Node() override {
+  // Calls no function any more.
+  void end() {
     {
       MutexLock lock(mutex_);
       ends_ = true;
@@ -96,6 +97,7 @@ LocalNetwork::~LocalNetwork() {
     changed_.notify_all();
   }
   wire_.join();
+  for (const std::unique_ptr<Node>& node : nodes_) node->end();  // their functions use the network
 }
 
 NodeNetwork& LocalNetwork::node(int node) { return *nodes_[static_cast<std::size_t>(node)]; }
