@@ -52,9 +52,11 @@ inline constexpr std::uint64_t kMessageBytes = std::uint64_t{1} << 20;
   return kMessageBytes / element_bytes / kChunkElements * kChunkElements;
 }
 
-// The buffers that a pipeline has for gradients of each other node. Some are filled while others
-// are added. A link of 25 Gbit/s fills these in 5 ms.
-inline constexpr int kBuffersPerNode = 16;
+// Returns the number of buffers that a pipeline has for gradients of each other node. Some are filled while others are
+// added. A link of 25 Gbit/s fills 16 of them in 5 ms; with many nodes, there are more of them than a link can fill.
+[[nodiscard]] constexpr int buffers_per_node(int num_nodes) {
+  return std::clamp(256 / std::max(1, num_nodes - 1), 1, 16);
+}
 
 // Returns the bytes of the longest piece of a gradient of which a node owns so many elements.
 [[nodiscard]] constexpr std::uint64_t longest_piece_bytes(std::uint64_t num_owned, std::uint64_t element_bytes) {
@@ -62,7 +64,7 @@ inline constexpr int kBuffersPerNode = 16;
 }
 // Returns the length of all buffers of a pipeline. `longest_piece`: of all its gradients, in bytes.
 [[nodiscard]] constexpr std::uint64_t receive_buffers_bytes(std::uint64_t longest_piece, int num_nodes) {
-  return static_cast<std::uint64_t>(num_nodes - 1) * kBuffersPerNode * longest_piece;
+  return static_cast<std::uint64_t>((num_nodes - 1) * buffers_per_node(num_nodes)) * longest_piece;
 }
 
 // Returns for each round of a step the node that computes it. `weights`: the speeds of the nodes,

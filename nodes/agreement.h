@@ -1,8 +1,11 @@
 // nodes/agreement.h
 // Lets the nodes of a run make the same decisions: the first node decides, and the others follow.
 //
-// Owned by the Session of a coordinator. All nodes must make the same calls in the same order, from
-// one thread. A call blocks until the first node has made it; the first node does not wait.
+// A decision goes down a tree (node_tree.h). Each node passes it on as soon as it arrives, not when its program asks
+// for it, so no node waits for the program of another but the first. Signals go up the same tree.
+//
+// Owned by the Session of a coordinator. All nodes must make the same calls in the same order, from one thread. A call
+// blocks until the first node has made it; the first node does not wait.
 #pragma once
 
 #include <memory>
@@ -24,19 +27,20 @@ class NodeAgreement {
   // Returns the signal for which all nodes end now, or 0. A signal that only another node has
   // received is passed on to the first one. `own`: that of this node, or 0. Throws the error of
   // NodeNetwork::report_failure().
+  //
+  // The first node decides in one of as many calls as there are nodes, and the other calls return 0. A step has at
+  // least one round for each node, so this is once a step, however many nodes there are.
   [[nodiscard]] int stop_signal(int own);
 
   // Must be called before the network ends, unless the run has failed.
   void finish();
 
  private:
-  void pass_on(int signal);
-
-  NodeNetwork& network_;
-  bool has_passed_on_ = false;
   // Used by functions that the network calls, also after this object has ended.
-  struct Shared;
+  class Shared;
   const std::shared_ptr<Shared> shared_;
+  const NodePlace place_;
+  std::uint64_t num_calls_ = 0;  // of stop_signal()
 };
 
 }  // namespace rp

@@ -1,10 +1,12 @@
 #include "nodes/comparison.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <sstream>
 
 #include "common/text.h"
+#include "nodes/node_tree.h"
 #include "nodes/pending_messages.h"
 #include "roundpipe/error.h"
 
@@ -12,76 +14,112 @@ namespace rp {
 
 namespace {
 
-std::string text_of(const NodeDescription& description) {
-  std::string text = cat(description.host, "\n", description.num_workers, "\n");
-  for (const auto& [name, value] : description.same) text += cat(name, "\n", value, "\n");
+// What is known of a node and the nodes under it.
+struct Subtree {
+  std::string difference;  // of the first node that differs from its parent; empty if none does
+  std::vector<int> workers;
+  NodeDescription top;
+};
+
+std::string text_of(const Subtree& subtree) {
+  std::string text = cat(subtree.difference, "\n");
+  for (const int workers : subtree.workers) text += cat(workers, " ");
+  text += cat("\n", subtree.top.host, "\n");
+  for (const auto& [name, value] : subtree.top.same) text += cat(name, "\n", value, "\n");
   return text;
 }
 
-NodeDescription description_of(const std::string& text) {
+Subtree subtree_of(const std::string& text) {
+  Subtree subtree;
   std::istringstream in(text);
-  NodeDescription description;
   std::string line;
-  std::getline(in, description.host);
+  std::getline(in, subtree.difference);
   std::getline(in, line);
-  description.num_workers = std::max(1, std::atoi(line.c_str()));
+  std::istringstream numbers(line);
+  for (int workers = 0; numbers >> workers;) subtree.workers.push_back(std::max(1, workers));
+  std::getline(in, subtree.top.host);
   for (std::string value; std::getline(in, line) && std::getline(in, value);)
-    description.same.emplace_back(line, value);
-  return description;
+    subtree.top.same.emplace_back(line, value);
+  return subtree;
 }
 
-std::vector<std::string> gather(NodeNetwork& network, const std::string& own) {
-  const NodePlace place = network.place();
-  const auto num_nodes = static_cast<std::size_t>(place.num_nodes);
-  // Kept by the functions that the network calls, which may be after an error here.
-  struct Texts {
-    std::vector<std::uint64_t> lengths;
-    std::vector<std::string> texts;
-  };
-  const auto all = std::make_shared<Texts>();
-  all->lengths.assign(num_nodes, own.size());
-  all->texts.assign(num_nodes, own);
-  PendingMessages pending;
-  network.add_failure_handler([pending](const std::exception_ptr& error) mutable { pending.fail(error); });
-  const auto done = [&] { return [all, end = pending.add()] { end(); }; };
-  const NodeMessageTag length_tag{.kind = NodeMessageKind::kComparison, .number = 0};
-  const NodeMessageTag text_tag{.kind = NodeMessageKind::kComparison, .number = 1};
-  const auto self = static_cast<std::size_t>(place.node);
-  for (int node = 0; node < place.num_nodes; ++node) {
-    if (node == place.node) continue;
-    const auto other = static_cast<std::size_t>(node);
-    network.receive(node, length_tag, std::as_writable_bytes(std::span(&all->lengths[other], 1)), done());
-    network.send(node, length_tag, std::as_bytes(std::span(&all->lengths[self], 1)), done());
-    network.send(node, text_tag, std::as_bytes(std::span(all->texts[self])), done());
-  }
-  pending.wait();
-  for (int node = 0; node < place.num_nodes; ++node) {
-    if (node == place.node) continue;
-    const auto other = static_cast<std::size_t>(node);
-    all->texts[other].resize(all->lengths[other]);
-    network.receive(node, text_tag, std::as_writable_bytes(std::span(all->texts[other])), done());
-  }
-  pending.wait();
-  return all->texts;
+// Returns the first difference between a node and its parent, or an empty text.
+std::string difference(int node, const NodeDescription& of_node, int parent, const NodeDescription& of_parent) {
+  const auto differs = std::ranges::mismatch(of_node.same, of_parent.same);
+  const bool at_end = differs.in1 == of_node.same.end();
+  if (at_end && differs.in2 == of_parent.same.end()) return "";
+  const auto value = [](auto at, auto end) { return at == end ? std::string("not set") : at->second; };
+  return cat(at_end ? differs.in2->first : differs.in1->first, " is ", value(differs.in1, of_node.same.end()),
+             " on node ", node, " (", of_node.host, "), and ", value(differs.in2, of_parent.same.end()), " on node ",
+             parent, " (", of_parent.host, ")");
 }
+
+// Moves texts between a node and its parent or children. Memory is kept by the functions that the network calls, which
+// may be after an error.
+class TextExchange {
+ public:
+  explicit TextExchange(NodeNetwork& network) : network_(network) {
+    network.add_failure_handler([pending = pending_](const std::exception_ptr& error) mutable { pending.fail(error); });
+  }
+
+  void send(const std::vector<int>& nodes, const std::string& text) {
+    const auto sent = std::make_shared<std::pair<std::uint64_t, std::string>>(text.size(), text);
+    for (const int node : nodes) {
+      network_.send(node, kLengthTag, std::as_bytes(std::span(&sent->first, 1)), done(sent));
+      network_.send(node, kTextTag, std::as_bytes(std::span(sent->second)), done(sent));
+    }
+    pending_.wait();
+  }
+  std::vector<std::string> receive(const std::vector<int>& nodes) {
+    const auto lengths = std::make_shared<std::vector<std::uint64_t>>(nodes.size());
+    const auto texts = std::make_shared<std::vector<std::string>>(nodes.size());
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+      network_.receive(nodes[i], kLengthTag, std::as_writable_bytes(std::span(&(*lengths)[i], 1)), done(lengths));
+    }
+    pending_.wait();
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+      (*texts)[i].resize((*lengths)[i]);
+      network_.receive(nodes[i], kTextTag, std::as_writable_bytes(std::span((*texts)[i])), done(texts));
+    }
+    pending_.wait();
+    return *texts;
+  }
+
+ private:
+  static constexpr NodeMessageTag kLengthTag{.kind = NodeMessageKind::kComparison, .number = 0};
+  static constexpr NodeMessageTag kTextTag{.kind = NodeMessageKind::kComparison, .number = 1};
+
+  NodeNetwork::Done done(std::shared_ptr<void> memory) {
+    return [memory = std::move(memory), end = pending_.add()] { end(); };
+  }
+
+  NodeNetwork& network_;
+  PendingMessages pending_;
+};
 
 }  // namespace
 
-std::vector<NodeDescription> compare_nodes(NodeNetwork& network, const NodeDescription& own) {
-  std::vector<NodeDescription> nodes;
-  for (const std::string& text : gather(network, text_of(own))) nodes.push_back(description_of(text));
-  const NodeDescription& first = nodes.front();
-  for (std::size_t node = 1; node < nodes.size(); ++node) {
-    const auto differs = std::ranges::mismatch(nodes[node].same, first.same);
-    if (differs.in1 == nodes[node].same.end() && differs.in2 == first.same.end()) continue;
-    const auto value = [](auto at, auto end) { return at == end ? std::string("not set") : at->second; };
-    const auto& name = differs.in1 == nodes[node].same.end() ? differs.in2->first : differs.in1->first;
-    throw Error(ExitCode::kUserError,
-                cat("the nodes differ: ", name, " is ", value(differs.in1, nodes[node].same.end()), " on node ", node,
-                    " (", nodes[node].host, "), and ", value(differs.in2, first.same.end()), " on node 0 (", first.host,
-                    "); start the same program with the same options and files on all nodes"));
+std::vector<int> compare_nodes(NodeNetwork& network, const NodeDescription& own) {
+  const int node = network.place().node;
+  const std::vector<int> children = children_of(network.place());
+  TextExchange exchange(network);
+  Subtree all{.difference = "", .workers = {own.num_workers}, .top = own};
+  const std::vector<std::string> texts = exchange.receive(children);
+  for (std::size_t i = 0; i < children.size(); ++i) {
+    const Subtree below = subtree_of(texts[i]);
+    if (all.difference.empty()) all.difference = difference(children[i], below.top, node, own);
+    if (all.difference.empty()) all.difference = below.difference;
+    all.workers.insert(all.workers.end(), below.workers.begin(), below.workers.end());
   }
-  return nodes;
+  if (node > 0) {
+    exchange.send({parent_of(node)}, text_of(all));
+    all = subtree_of(exchange.receive({parent_of(node)}).front());
+  }
+  all.top = {};  // nodes under this one need not know it
+  exchange.send(children, text_of(all));
+  if (all.difference.empty()) return all.workers;
+  throw Error(ExitCode::kUserError, cat("the nodes differ: ", all.difference,
+                                        "; start the same program with the same options and files on all nodes"));
 }
 
 }  // namespace rp

@@ -11,7 +11,7 @@
 
 namespace rp {
 
-// What a node tells the others about itself.
+// What a node says about itself.
 struct NodeDescription {
   std::string host;
   int num_workers = 1;
@@ -19,9 +19,9 @@ struct NodeDescription {
   std::vector<std::pair<std::string, std::string>> same{};
 };
 
-// Sends `own` to all nodes, and returns the descriptions of all nodes. Blocks until all nodes have
-// called it. Throws rp::Error: kUserError, naming the first difference between a node and the first
-// one; kNoResource if the network fails.
-[[nodiscard]] std::vector<NodeDescription> compare_nodes(NodeNetwork& network, const NodeDescription& own);
+// Returns the number of workers of each node. Blocks until all nodes have called it: descriptions go up a tree
+// (node_tree.h), each node compares those of its children with its own, and the result comes back. Throws rp::Error on
+// all nodes: kUserError, naming the first node that differs, and what it differs in; kNoResource if the network fails.
+[[nodiscard]] std::vector<int> compare_nodes(NodeNetwork& network, const NodeDescription& own);
 
 }  // namespace rp

@@ -165,8 +165,7 @@ void Runtime::compare_with_nodes() {
     add("seed", cat(options.seed));
     add("num_moments", cat(options.num_moments));
   }
-  workers_of_nodes_.clear();
-  for (const NodeDescription& node : compare_nodes(*network_, own)) workers_of_nodes_.push_back(node.num_workers);
+  workers_of_nodes_ = compare_nodes(*network_, own);
 }
 
 Command Runtime::create_task_store(const std::filesystem::path& file) {

@@ -22,7 +22,7 @@ NodeExchange::NodeExchange(Store& store, std::uint32_t pipeline, NodeNetwork& ne
   const std::uint64_t buffer_bytes = catalogue.longest_piece_bytes(pipeline);
   sources_.resize(static_cast<std::size_t>(network.place().num_nodes));
   for (const int node : other_nodes()) {
-    for (int i = 0; i < kBuffersPerNode; ++i) {
+    for (int i = 0; i < buffers_per_node(network.place().num_nodes); ++i) {
       buffers_.push_back(std::make_unique_for_overwrite<std::byte[]>(buffer_bytes));
       sources_[static_cast<std::size_t>(node)].free_buffers.push_back(buffers_.back().get());
     }

@@ -83,6 +83,8 @@ TEST(Pieces, OfGradientsAreWholeChunksOfAtMostAMebibyte) {
   EXPECT_EQ(longest_piece_bytes(kChunkElements + 5, 2), 2 * (kChunkElements + 5)) << "no node owns more";
   EXPECT_EQ(receive_buffers_bytes(kMessageBytes, 1), 0U);
   EXPECT_EQ(receive_buffers_bytes(kMessageBytes, 4), 3 * 16 * kMessageBytes);
+  EXPECT_EQ(receive_buffers_bytes(kMessageBytes, 101), 200 * kMessageBytes);
+  EXPECT_EQ(receive_buffers_bytes(kMessageBytes, kMaxNodes), (kMaxNodes - 1) * kMessageBytes);
 }
 
 }  // namespace

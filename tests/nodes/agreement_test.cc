@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <memory>
 #include <stdexcept>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "tests/nodes/local_network.h"
 
@@ -19,31 +22,52 @@ void on_nodes(LocalNetwork& network, int num_nodes, const Do& run) {
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST(NodeAgreement, AllNodesFollowTheFirst) {
-  LocalNetwork network(3, {});
-  on_nodes(network, 3, [](NodeNetwork& node) {
+class NodeAgreementOf : public testing::TestWithParam<int> {};
+
+INSTANTIATE_TEST_SUITE_P(Nodes, NodeAgreementOf, testing::Values(2, 3, 8, 13));
+
+TEST_P(NodeAgreementOf, AllNodesFollowTheFirst) {
+  LocalNetwork network(GetParam(), {});
+  on_nodes(network, GetParam(), [](NodeNetwork& node) {
     NodeAgreement agreement(node);
     for (int call = 0; call < 20; ++call) {
       const std::string own = std::to_string(100 * node.place().node + call);
       EXPECT_EQ(agreement.from_first(own), std::to_string(call));
     }
     EXPECT_EQ(agreement.from_first(node.place().node == 0 ? "" : "other"), "");
-    const std::string first(100'000, 'x');
-    EXPECT_EQ(agreement.from_first(node.place().node == 0 ? first : ""), first);
+    for (const std::size_t length : {60U, 61U, 100'000U}) {
+      const std::string first(length, 'x');
+      EXPECT_EQ(agreement.from_first(node.place().node == 0 ? first : ""), first);
+    }
+    agreement.finish();
   });
 }
 
+// A node whose program is late does not delay the nodes under it.
+TEST_P(NodeAgreementOf, DecisionsArriveBeforeOtherProgramsAskForThem) {
+  LocalNetwork network(GetParam(), {});
+  std::vector<std::unique_ptr<NodeAgreement>> nodes;
+  for (int node = 0; node < GetParam(); ++node) nodes.push_back(std::make_unique<NodeAgreement>(network.node(node)));
+  for (int call = 0; call < 3; ++call) (void)nodes[0]->from_first(std::to_string(call));
+  for (int node = GetParam() - 1; node > 0; --node) {
+    for (int call = 0; call < 3; ++call)
+      EXPECT_EQ(nodes[static_cast<std::size_t>(node)]->from_first(""), std::to_string(call));
+  }
+}
+
 // The signal arrives at one node only, and all end at the same call.
-TEST(NodeAgreement, ASignalOfAnyNodeEndsAllAtTheSameCall) {
-  for (int receiver = 0; receiver < 3; ++receiver) {
-    LocalNetwork network(3, {.seed = static_cast<unsigned>(receiver) + 1});
-    std::vector<int> ends(3);
-    on_nodes(network, 3, [&](NodeNetwork& node) {
+TEST_P(NodeAgreementOf, ASignalOfAnyNodeEndsAllAtTheSameCall) {
+  const int num_nodes = GetParam();
+  for (int receiver = 0; receiver < num_nodes; ++receiver) {
+    LocalNetwork network(num_nodes, {.seed = static_cast<unsigned>(receiver) + 1});
+    std::vector<int> ends(static_cast<std::size_t>(num_nodes));
+    on_nodes(network, num_nodes, [&](NodeNetwork& node) {
       NodeAgreement agreement(node);
       int call = 0;
       int signal = 0;
       while (signal == 0) {
         ++call;
+        std::this_thread::yield();  // the first node never waits
         signal = agreement.stop_signal(node.place().node == receiver && call >= 5 ? SIGTERM : 0);
       }
       EXPECT_EQ(signal, SIGTERM);
@@ -51,7 +75,7 @@ TEST(NodeAgreement, ASignalOfAnyNodeEndsAllAtTheSameCall) {
       agreement.finish();
     });
     EXPECT_GE(ends[0], 5);
-    EXPECT_EQ(ends, std::vector<int>(3, ends[0]));
+    EXPECT_EQ(ends, std::vector<int>(ends.size(), ends[0]));
   }
 }
 

@@ -15,23 +15,14 @@
 #include <vector>
 
 #include "nodes/network.h"
+#include "tests/nodes/message_count.h"
 
 namespace rp::test {
-
-struct MessageCount {
-  std::uint64_t messages = 0;
-  std::uint64_t bytes = 0;
-  bool operator==(const MessageCount&) const = default;
-};
 
 // Returns the messages that contain what a node owns of a weight group.
 inline MessageCount pieces_of(std::uint64_t num_owned, std::uint64_t element_bytes) {
   const std::uint64_t longest = message_elements(element_bytes);
   return {.messages = (num_owned + longest - 1) / longest, .bytes = num_owned * element_bytes};
-}
-inline void add(MessageCount& sum, const MessageCount& count, int times = 1) {
-  sum.messages += count.messages * static_cast<std::uint64_t>(times);
-  sum.bytes += count.bytes * static_cast<std::uint64_t>(times);
 }
 
 class EchoNetwork : public NodeNetwork {

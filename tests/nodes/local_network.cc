@@ -83,7 +83,7 @@ class LocalNetwork::Node : public NodeNetwork {
 };
 
 LocalNetwork::LocalNetwork(int num_nodes, const LocalNetworkSettings& settings)
-    : settings_(settings), bytes_sent_(static_cast<std::size_t>(num_nodes)) {
+    : settings_(settings), sent_(static_cast<std::size_t>(num_nodes)) {
   for (int node = 0; node < num_nodes; ++node) {
     nodes_.push_back(std::make_unique<Node>(*this, NodePlace{.node = node, .num_nodes = num_nodes}));
   }
@@ -102,14 +102,14 @@ LocalNetwork::~LocalNetwork() {
 
 NodeNetwork& LocalNetwork::node(int node) { return *nodes_[static_cast<std::size_t>(node)]; }
 
-std::uint64_t LocalNetwork::num_bytes_sent(int node) {
+MessageCount LocalNetwork::sent(int node) {
   MutexLock lock(mutex_);
-  return bytes_sent_[static_cast<std::size_t>(node)];
+  return sent_[static_cast<std::size_t>(node)];
 }
 
 void LocalNetwork::begin_send(const Channel& channel, std::span<const std::byte> memory, NodeNetwork::Done done) {
   MutexLock lock(mutex_);
-  bytes_sent_[static_cast<std::size_t>(channel.from)] += memory.size();
+  add(sent_[static_cast<std::size_t>(channel.from)], {.messages = 1, .bytes = memory.size()});
   Send send{.memory = memory, .copy = nullptr, .done = std::move(done)};
   if (memory.size() <= settings_.eager_bytes) {
     send.copy = std::make_shared<std::vector<std::byte>>(memory.begin(), memory.end());

@@ -13,6 +13,7 @@
 
 #include "common/mutex.h"
 #include "nodes/network.h"
+#include "tests/nodes/message_count.h"
 
 namespace rp::test {
 
@@ -29,7 +30,8 @@ class LocalNetwork {
   LocalNetwork& operator=(const LocalNetwork&) = delete;
 
   [[nodiscard]] NodeNetwork& node(int node);
-  [[nodiscard]] std::uint64_t num_bytes_sent(int node);
+  // Returns what a node has sent to all others.
+  [[nodiscard]] MessageCount sent(int node);
 
  private:
   class Node;
@@ -66,7 +68,7 @@ class LocalNetwork {
   std::map<Channel, std::deque<Send>> sends_ RP_GUARDED_BY(mutex_);
   std::map<Channel, std::deque<Receive>> receives_ RP_GUARDED_BY(mutex_);
   std::vector<Match> matches_ RP_GUARDED_BY(mutex_);
-  std::vector<std::uint64_t> bytes_sent_ RP_GUARDED_BY(mutex_);
+  std::vector<MessageCount> sent_ RP_GUARDED_BY(mutex_);
   bool has_ended_ RP_GUARDED_BY(mutex_) = false;
   std::thread wire_;
 };

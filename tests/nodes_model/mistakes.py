@@ -36,7 +36,9 @@ MISTAKES = {
     'norm_awaited': Mistake('the thread that updates waits for the norm', 'deadlock', 87),
     # Ends
     'no_go': Mistake('each node ends at its own next call after a signal', 'deadlock'),
-    'signals_unread': Mistake("the first node does not read signals until the other's end", 'deadlock'),
+    'asks_for_own_rounds': Mistake('a node asks the first node before its own rounds only', 'deadlock'),
+    'signals_unread': Mistake('a node ends without a last message to its parent', 'deadlock'),
+    'no_last_decision': Mistake('the first node ends without a last decision', 'deadlock'),
     'last_rounds_dropped': Mistake('rounds whose step is not called are not received at the end', 'messages left over', 80),
     'partners_informed': Mistake('only nodes that wait for a message of the lost node learn of its loss', 'deadlock'),
     'waits_outlive_failure': Mistake("a program's wait does not end when another node is lost", 'deadlock'),

@@ -8,7 +8,15 @@ from training import EVALUATE, LOSSES, NORM, ROUND, SAVE, STEP, backward, first_
 from updates import Updates
 
 ROUNDS_IN_FLIGHT = 2  # of a pipeline: own rounds with tasks that are not committed
-SIGNAL, LAST = 'signal', 'last'  # messages to the first node
+SIGNAL, LAST = 'signal', 'last'  # messages along the tree
+
+
+def parent_of(node):
+    return node & (node - 1)
+
+
+def children_of(node, num_nodes):
+    return [child for child in range(node + 1, num_nodes) if parent_of(child) == node]
 
 
 class Task:
@@ -48,10 +56,11 @@ class Node:
         self.saver = Saver(self)
         self.updates = [Updates(self, p, version) for p, version in zip(self.config.pipelines, job.versions)]
         self.stop_requested = False  # of the first node
-        self.decisions = []  # of the first node, about the next call
+        self.decisions = []  # of the first node, about the next calls
+        self.num_asked = 0  # calls that begin a round
         self.stopped = False
-        self.last_messages = 0  # for the first node
-        self.is_ending = False
+        self.has_passed_on = False  # a signal, or that none follows
+        self.children = children_of(number, job.num_nodes)
 
     def mistake(self, name):
         return self.config.mistake == name
@@ -62,9 +71,10 @@ class Node:
             updates.want_uncalled()
             for r in updates.ranges:
                 updates.load(r, self.job.saved)
-        if self.number == 0:
-            for other in self.others:
-                self.receive(other, 'signal', lambda kind, other=other: self.receive_signal(other, kind))
+        for child in self.children:
+            self.receive(child, 'signal', self.receive_signal)
+        if self.number != 0:
+            self.receive_decision()
         threads = {'program': self.run_program(), 'network': self.run_network(), 'commits': self.run_commits(), 'saver': self.saver.run()}
         threads.update({f'updates {u.pipeline.number}': u.run() for u in self.updates})
         threads.update(self.workers())
@@ -118,7 +128,7 @@ class Node:
         """Makes the calls in order, until the first node says stop."""
         for call in self.config.calls[self.position:]:
             if call.kind in (ROUND, EVALUATE):
-                yield from self.ask()
+                yield from self.ask(call)
                 if self.stopped:
                     break
                 yield from self.begin(call)
@@ -136,18 +146,39 @@ class Node:
             yield from self.save(self.position)
         yield from self.end()
 
-    def ask(self):
-        """The first node decides whether a call that begins a round is made, on all nodes."""
+    def ask(self, call):
+        """The first node decides for all nodes whether the next calls that begin a round are made, as many as there are nodes."""
         if self.mistake('no_go'):
             self.stopped = self.stop_requested
-        elif self.number == 0:
-            self.stopped = self.stop_requested
-            for other in self.others:
-                self.send(other, 'go', lambda stopped=self.stopped: stopped)
-        else:
-            self.receive(0, 'go', self.decisions.append)
-            yield from self.wait('go', lambda: self.decisions)
-            self.stopped = self.decisions.pop()
+            return
+        asks = self.num_asked % self.job.num_nodes == 0
+        if self.mistake('asks_for_own_rounds'):
+            asks = self.owner_of(call) == self.number
+        self.num_asked += 1
+        if asks:
+            self.stopped = yield from self.decide(self.stop_requested)
+
+    def decide(self, own):
+        """Returns `own` of the first node."""
+        if self.number == 0:
+            self.pass_decision_on(own)
+            return own
+        yield from self.wait('a decision', lambda: self.decisions)
+        return self.decisions.pop(0)
+
+    def pass_decision_on(self, decision):
+        for child in self.children:
+            self.send(child, 'decision', lambda: decision)
+
+    def receive_decision(self):
+        self.receive(parent_of(self.number), 'decision', self.take_decision)
+
+    def take_decision(self, decision):
+        """A decision is passed on when it arrives: the program of this node may be late."""
+        self.pass_decision_on(decision)
+        if decision != LAST:
+            self.decisions.append(decision)
+            self.receive_decision()
 
     def owner_of(self, call):
         if call.kind == EVALUATE:
@@ -185,16 +216,11 @@ class Node:
     def save(self, position):
         """The first node decides whether a checkpoint is due, and its name."""
         yield from self.wait('the last save', lambda: self.saver.save is None)
+        name = None
         if self.number == 0 or self.mistake('saves_decided_alone'):
             name = self.job.storage.new_name() if self.rng.random() < 0.7 else None
-        if self.number == 0:
-            for other in self.others:
-                self.send(other, 'save', lambda: name)
-        else:
-            self.receive(0, 'save', self.decisions.append)
-            yield from self.wait('the name of a checkpoint', lambda: self.decisions)
-            decided = self.decisions.pop()
-            name = name if self.mistake('saves_decided_alone') else decided
+        decided = yield from self.decide(name)
+        name = name if self.mistake('saves_decided_alone') else decided
         if name is not None:
             self.saver.begin(name, position)
         if self.config.waits_for_save:
@@ -206,11 +232,10 @@ class Node:
         yield from self.wait('own rounds', lambda: self.committed == len(self.tasks))
         yield from self.wait('steps', lambda: all(u.has_ended(u.called) and (drops or u.are_all_added()) for u in self.updates))
         yield from self.wait('the last save', lambda: self.saver.save is None)
-        self.is_ending = True
         if self.number != 0 and not self.mistake('signals_unread'):
-            self.send(0, 'signal', lambda: LAST)
-        elif not self.mistake('signals_unread'):
-            yield from self.wait('the last messages', lambda: self.last_messages == len(self.others))
+            self.pass_on(LAST)
+        if self.number == 0 and not self.mistake('no_last_decision'):
+            self.pass_decision_on(LAST)
         yield from self.wait('the network', lambda: self.requests == 0 or drops)
         self.has_finished = True
 
@@ -218,16 +243,22 @@ class Node:
         """TERM or INT arrives at this node."""
         if self.number == 0 or self.mistake('no_go'):
             self.stop_requested = True
-        elif not self.is_ending:
-            self.send(0, 'signal', lambda: SIGNAL)
+        else:
+            self.pass_on(SIGNAL)
 
-    def receive_signal(self, other, kind):
-        """The first node reads the signals of another until that one ends, so that none is left in the network."""
+    def pass_on(self, kind):
+        """Every node sends one message towards the first, so that none is left in the network."""
+        if not self.has_passed_on:
+            self.has_passed_on = True
+            self.send(parent_of(self.number), 'signal', lambda: kind)
+
+    def receive_signal(self, kind):
         if kind == LAST:
-            self.last_messages += 1
             return
-        self.stop_requested = True
-        self.receive(other, 'signal', lambda kind: self.receive_signal(other, kind))
+        if self.number == 0:
+            self.stop_requested = True
+        else:
+            self.pass_on(SIGNAL)
 
     def set_result(self, key, result):
         if result != self.job.reference.results[key]:

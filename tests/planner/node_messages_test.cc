@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "common/nodes.h"
@@ -14,6 +16,7 @@
 #include "nodes/comparison.h"
 #include "tests/common/documented_options.h"
 #include "tests/nodes/echo_network.h"
+#include "tests/nodes/local_network.h"
 
 namespace rp::test {
 namespace {
@@ -23,8 +26,8 @@ constexpr std::uint64_t kElementBytes = 2;
 // The messages that a node sends in a step of as many rounds as there are nodes, and before the
 // first one.
 struct NodeMessages {
-  MessageCount start;
-  MessageCount decisions;  // of the first node
+  MessageCount start;      // of the first node
+  MessageCount decisions;  // the same
   MessageCount losses;
   MessageCount squares;
   MessageCount gradients;
@@ -32,9 +35,8 @@ struct NodeMessages {
   std::uint64_t buffer_bytes = 0;  // for gradients of other nodes
 };
 
-// Runs the start and the decisions of the first node.
+// Runs the start and the decisions of all nodes.
 void count_calls(NodeMessages& result, int num_nodes) {
-  EchoNetwork network({.node = 0, .num_nodes = num_nodes});
   NodeDescription own{.host = "node-0", .num_workers = 8};
   own.same = {{"the program's build", "18446744073709551615"},
               {"the fingerprint of layers, losses and dtypes", "18446744073709551615"},
@@ -47,8 +49,19 @@ void count_calls(NodeMessages& result, int num_nodes) {
               {"asynchronous of pipeline 0", "false"},
               {"seed of pipeline 0", "1"},
               {"num_moments of pipeline 0", "2"}};
-  EXPECT_EQ(compare_nodes(network, own).size(), static_cast<std::size_t>(num_nodes));
-  result.start = network.sent(NodeMessageKind::kComparison);
+  {
+    LocalNetwork network(num_nodes, {});
+    std::vector<std::thread> nodes;
+    for (int node = 0; node < num_nodes; ++node) {
+      nodes.emplace_back([&, node] {
+        EXPECT_EQ(compare_nodes(network.node(node), own), std::vector<int>(static_cast<std::size_t>(num_nodes), 8));
+      });
+    }
+    for (std::thread& node : nodes) node.join();
+    result.start = network.sent(0);
+    for (int node = 1; node < num_nodes; ++node) EXPECT_LE(network.sent(node).messages, result.start.messages + 2);
+  }
+  EchoNetwork network({.node = 0, .num_nodes = num_nodes});
   NodeAgreement agreement(network);
   for (int round = 0; round < num_nodes; ++round) EXPECT_EQ(agreement.stop_signal(0), 0);
   result.decisions = network.sent(NodeMessageKind::kDecision);
@@ -111,8 +124,9 @@ TEST(NodeMessages, HaveTheBytesOfTheFormula) {
     const double bytes = 2 * parameters * (num_nodes - 1) / num_nodes;
     EXPECT_NEAR(static_cast<double>(m.gradients.bytes), bytes, 0.01 * bytes);
     EXPECT_NEAR(static_cast<double>(m.weights.bytes), bytes, 0.01 * bytes);
-    EXPECT_EQ(m.start.messages, 2U * static_cast<std::uint64_t>(num_nodes - 1));
-    EXPECT_EQ(m.decisions.messages, 2U * static_cast<std::uint64_t>(num_nodes * (num_nodes - 1)));
+    const auto levels = static_cast<std::uint64_t>(std::lround(std::log2(num_nodes)));
+    EXPECT_EQ(m.start.messages, 2 * levels);
+    EXPECT_EQ(m.decisions.messages, levels);
   }
 }
 
