@@ -43,19 +43,19 @@ inline constexpr std::uint64_t kChunkElements = 65'536;
 // it changes from group to group, groups of few chunks are spread over all nodes.
 [[nodiscard]] ElementRange owned_elements(std::uint64_t num_elements, std::uint64_t first_owner, NodePlace place);
 
-// Gradients and weights are sent in pieces of at most so many bytes. With pieces of 16 MiB in both
-// directions, Open MPI's TCP reaches only half of a link (docs/design/several-nodes.md).
-inline constexpr std::uint64_t kMessageBytes = std::uint64_t{1} << 20;
+// Gradients and weights are sent in pieces of at most so many bytes. With longer pieces in both
+// directions, Open MPI's TCP reaches only a part of a link (docs/design/several-nodes.md).
+inline constexpr std::uint64_t kMessageBytes = std::uint64_t{1} << 18;
 
 // Returns the elements of the longest piece: whole chunks, like what a node owns.
 [[nodiscard]] constexpr std::uint64_t message_elements(std::uint64_t element_bytes) {
-  return kMessageBytes / element_bytes / kChunkElements * kChunkElements;
+  return std::max(kMessageBytes / element_bytes / kChunkElements, std::uint64_t{1}) * kChunkElements;
 }
 
 // Returns the number of buffers that a pipeline has for gradients of each other node. Some are filled while others are
-// added. A link of 25 Gbit/s fills 16 of them in 5 ms; with many nodes, there are more of them than a link can fill.
+// added. A link of 25 Gbit/s fills 64 of them in 5 ms; with many nodes, there are more of them than a link can fill.
 [[nodiscard]] constexpr int buffers_per_node(int num_nodes) {
-  return std::clamp(256 / std::max(1, num_nodes - 1), 1, 16);
+  return std::clamp(1024 / std::max(1, num_nodes - 1), 1, 64);
 }
 
 // Returns the bytes of the longest piece of a gradient of which a node owns so many elements.

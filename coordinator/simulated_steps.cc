@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/nodes.h"
 #include "scheduler/simulation/run_simulator.h"
 
 namespace rp {
@@ -13,6 +14,23 @@ constexpr double kMsPerNs = 1e-6;
 
 }  // namespace
 
+std::vector<LayerBytes> moved_bytes(const Catalogue& catalogue, int pipeline) {
+  const PipelineRecord& record = catalogue.pipelines()[static_cast<std::size_t>(pipeline)];
+  std::vector<LayerBytes> layers(record.num_layers);
+  for (int layer = 0; layer < static_cast<int>(record.num_layers); ++layer) {
+    LayerBytes& bytes = layers[static_cast<std::size_t>(layer)];
+    for (const UseId use : catalogue.uses_of(record.catalogue_layer(layer))) {
+      const WeightGroupRecord& group = catalogue.weight_groups()[catalogue.uses()[use].group];
+      const auto length = static_cast<double>(group.bytes());
+      bytes.weights += length;
+      if (group.is_trained == 0) continue;
+      bytes.gradient += length;
+      if (group.first_use == use) bytes.updated += length;
+    }
+  }
+  return layers;
+}
+
 RunWork work_like(const ScheduleReport::Shape& shape, const std::vector<LayerWork>& times,
                   const StepSettings& settings) {
   RunWork work;
@@ -23,7 +41,10 @@ RunWork work_like(const ScheduleReport::Shape& shape, const std::vector<LayerWor
                    .head = times.back(),
                    .first_trained_layer = settings.first_trained_layer,
                    .recompute = shape.recompute};
+  work.layers = settings.layers;
   work.asynchronous = settings.asynchronous;
+  if (shape.num_rounds == rounds_of_first_node(settings.nodes.rounds_per_step, settings.nodes.num_nodes))
+    work.nodes = settings.nodes;
   return work;
 }
 

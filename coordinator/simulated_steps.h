@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "coordinator/schedule_report.h"
+#include "hoststore/catalogue.h"
 #include "roundpipe/plan.h"
 #include "scheduler/simulation/machine.h"
 
@@ -15,11 +16,16 @@ struct StepSettings {
   int num_workers = 1;
   bool asynchronous = false;
   int first_trained_layer = 0;
+  std::vector<LayerBytes> layers{};  // of moved_bytes()
+  RunNodes nodes{};
 };
 
-// Describes the steps as work for simulate_run(), without copies and updates; the caller may add
-// these. `times`: of all layers; the head is the last one. REQUIRES: `times` has one entry for each
-// layer of the plan.
+// Returns what each layer of a pipeline moves to a worker and back, and between nodes.
+[[nodiscard]] std::vector<LayerBytes> moved_bytes(const Catalogue& catalogue, int pipeline);
+
+// Describes the steps as work for simulate_run(). All copies and updates take no time; the caller may change the
+// machine. If this node has computed less than the first one, whose rounds are simulated, there are no other nodes.
+// `times`: of all layers; the head is the last one. REQUIRES: `times` has one entry for each layer of the plan.
 [[nodiscard]] RunWork work_like(const ScheduleReport::Shape& shape, const std::vector<LayerWork>& times,
                                 const StepSettings& settings);
 

@@ -25,6 +25,7 @@ class Store;
 class TraceJournal;
 struct CoordinatorOptions;
 struct PlanSettings;
+struct StepSettings;
 struct StoreSettings;
 
 // What follows after a worker's end. If the process continues, the worker's device frees
@@ -69,7 +70,7 @@ class Backend {
 
   // Returns what to print at the end of a successful run, in which the first pipeline ran these steps; may be empty.
   // REQUIRES: nothing in flight.
-  [[nodiscard]] virtual std::string report(const ScheduleReport&, const Store&, bool /*asynchronous*/) const {
+  [[nodiscard]] virtual std::string report(const ScheduleReport&, const Store&, const StepSettings&) const {
     return {};
   }
 };

@@ -33,25 +33,22 @@ TensorDesc output_of(std::uint64_t bytes) {
 
 double rate(double gbs) { return gbs > 0 ? gbs * kBytesPerMs : kUnlimited; }
 
-std::vector<LayerBytes> layer_bytes(const Catalogue& catalogue, int num_layers,
-                                    const std::vector<std::uint64_t>& output_bytes, bool adds_rounds) {
+// Adds what moves through host memory, and the layers' inputs. For whole layers, of which a node may own a part.
+void complete_layer_bytes(std::vector<LayerBytes>& layers, const Catalogue& catalogue,
+                          const std::vector<std::uint64_t>& output_bytes, bool adds_rounds) {
   const EmulatedGroupUpdater updater(catalogue, {}, adds_rounds);
-  std::vector<LayerBytes> layers(num_layers);
-  for (int layer = 0; layer < num_layers; ++layer) {
+  for (std::size_t layer = 0; layer < layers.size(); ++layer) {
     LayerBytes& bytes = layers[layer];
     for (const UseId use : catalogue.uses_of(CatalogueLayer(layer))) {
       const GroupId index = catalogue.uses()[use].group;
       const WeightGroupRecord& group = catalogue.weight_groups()[index];
-      bytes.weights += static_cast<double>(group.bytes());
       if (group.is_trained == 0) continue;
-      bytes.gradient += static_cast<double>(group.bytes());
-      if (adds_rounds)
-        bytes.sum += static_cast<double>(updater.sum_bytes({.use = use, .elements = catalogue.owned(index)}, false));
-      if (group.first_use == use) bytes.update += static_cast<double>(updater.update_bytes(index, false));
+      const ElementRange all{.begin = 0, .end = group.num_elements};
+      if (adds_rounds) bytes.sum += static_cast<double>(updater.sum_bytes({.use = use, .elements = all}, false));
+      if (group.first_use == use) bytes.update += static_cast<double>(updater.update_bytes(index, all.size(), false));
     }
-    if (layer > 0) bytes.input = static_cast<double>(output_bytes[static_cast<std::size_t>(layer) - 1]);
+    if (layer > 0) bytes.input = static_cast<double>(output_bytes[layer - 1]);
   }
-  return layers;
 }
 
 template <typename... Values>
@@ -114,28 +111,27 @@ void EmulatedBackend::serve(const WorkerSeat& seat) const {
   Worker(seat.store, seat.worker, device, executor, seat.board, seat.trace).serve();
 }
 
-std::string EmulatedBackend::report(const ScheduleReport& steps, const Store& store, bool asynchronous) const {
+std::string EmulatedBackend::report(const ScheduleReport& steps, const Store& store,
+                                    const StepSettings& settings) const {
   if (steps.num_steps() < 2) return {};
   const std::uint64_t warm_up = steps_to_leave_out(steps, kWarmUp);
   const MeasuredSteps measured = steps.measure(warm_up);
   return cat("roundpipe: ", machine_.name, ", ", num_workers_, " workers, ", measured.num_steps, " steps after ",
-             warm_up, ":\n", comparison(steps.shape(), store, asynchronous, measured));
+             warm_up, ":\n", comparison(steps.shape(), store, settings, measured));
 }
 
-std::string EmulatedBackend::comparison(const ScheduleReport::Shape& shape, const Store& store, bool asynchronous,
-                                        const MeasuredSteps& measured) const {
+std::string EmulatedBackend::comparison(const ScheduleReport::Shape& shape, const Store& store,
+                                        const StepSettings& settings, const MeasuredSteps& measured) const {
   const std::vector<LayerWork> times(times_.begin(), times_.begin() + num_layers_);
-  RunWork work = work_like(shape, times,
-                           {.num_workers = num_workers_,
-                            .asynchronous = asynchronous,
-                            .first_trained_layer = store.catalogue().first_trained_layer(0)});
+  RunWork work = work_like(shape, times, settings);
   Workload& workload = work.workload;
   workload.hop = machine_.hop_ms;
   if (machine_.workload && static_cast<int>(machine_.workload->slowness.size()) == num_workers_) {
     workload.slowness = machine_.workload->slowness;
   }
   const std::vector<StageWork> stages = stage_works(workload, shape.plan);
-  work.layers = layer_bytes(store.catalogue(), num_layers_, output_bytes_, shape.num_rounds > 1);
+  complete_layer_bytes(work.layers, store.catalogue(), output_bytes_,
+                       shape.num_rounds > 1 || store.catalogue().place().num_nodes > 1);
   work.machine = {.upload = rate(machine_.upload_gbs),
                   .download = rate(machine_.download_gbs),
                   .copy_latency = machine_.copy_latency_ms,
@@ -144,7 +140,7 @@ std::string EmulatedBackend::comparison(const ScheduleReport::Shape& shape, cons
   work.policy.gradients_yield = store.header().gradients_yield != 0;
   const RunResult simulated = simulate_run(work, stages);
   RoundSimulator without_copies(workload);
-  const double least_ms = asynchronous ? without_copies.period(stages) : without_copies.makespan(stages);
+  const double least_ms = settings.asynchronous ? without_copies.period(stages) : without_copies.makespan(stages);
   const double all = simulated.gpus.total();
   const double least_busy = busy_ms_per_gpu(workload, stages) / least_ms;
   const double max_dispatch_us = static_cast<double>(measured.max_dispatch_ns) * 1e-3;

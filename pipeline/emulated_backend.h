@@ -25,11 +25,12 @@ class EmulatedBackend : public Backend {
   void serve(const WorkerSeat& seat) const override;
   // Compares the time of the steps with the time that the simulator computes for the same plan. The text is empty if
   // there are too few steps.
-  [[nodiscard]] std::string report(const ScheduleReport& steps, const Store& store, bool asynchronous) const override;
+  [[nodiscard]] std::string report(const ScheduleReport& steps, const Store& store,
+                                   const StepSettings& settings) const override;
 
  private:
-  [[nodiscard]] std::string comparison(const ScheduleReport::Shape& shape, const Store& store, bool asynchronous,
-                                       const MeasuredSteps& measured) const;
+  [[nodiscard]] std::string comparison(const ScheduleReport::Shape& shape, const Store& store,
+                                       const StepSettings& settings, const MeasuredSteps& measured) const;
 
   const RuntimeSettings& settings_;
   const int num_workers_;

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "common/bad_input.h"
+#include "common/network_profile.h"
 #include "common/run_depth.h"
 #include "common/system/host_name.h"
 #include "common/system/usable_cores.h"
@@ -22,6 +23,7 @@
 #include "pipeline/pipeline_impl.h"
 #include "roundpipe/error.h"
 #include "scheduler/gpu_memory.h"
+#include "scheduler/simulation/predicted_machine.h"
 
 namespace rp {
 
@@ -76,16 +78,23 @@ void Runtime::check_has_weights(const char* what) const {
 }
 
 void Runtime::report_run() const {
-  std::fputs(backend_->report(*schedules_.front(), *store_, pipelines_.front()->options().asynchronous).c_str(),
-             stderr);
+  std::fputs(backend_->report(*schedules_.front(), *store_, step_settings(0)).c_str(), stderr);
+}
+
+StepSettings Runtime::step_settings(int pipeline) const {
+  const PipelineOptions& options = pipelines_[static_cast<std::size_t>(pipeline)]->options();
+  StepSettings settings{.num_workers = num_workers_,
+                        .asynchronous = options.asynchronous,
+                        .first_trained_layer = store_->catalogue().first_trained_layer(pipeline),
+                        .layers = moved_bytes(store_->catalogue(), pipeline)};
+  if (network_ != nullptr && settings_.network)
+    settings.nodes = predicted_nodes(*network_of(*settings_.network), place().num_nodes, options.rounds_per_step);
+  return settings;
 }
 
 StepTimes Runtime::step_times(int pipeline) {
-  const auto index = static_cast<std::size_t>(pipeline);
-  return compare_steps(*schedules_[index], coordinator().layer_times(pipeline),
-                       {.num_workers = num_workers_,
-                        .asynchronous = pipelines_[index]->options().asynchronous,
-                        .first_trained_layer = store_->catalogue().first_trained_layer(pipeline)});
+  return compare_steps(*schedules_[static_cast<std::size_t>(pipeline)], coordinator().layer_times(pipeline),
+                       step_settings(pipeline));
 }
 
 void Runtime::record_steps(std::optional<StoreRemains> remains) {
@@ -140,7 +149,6 @@ void Runtime::compare_with_nodes() {
   const auto refuse = [&](const std::string& what) {
     throw Error(ExitCode::kUsage, cat("a run on ", num_nodes, " nodes: ", what));
   };
-  if (!backend_->has_weights()) refuse(cat("--device ", *settings_.device, " emulates one node"));
   NodeDescription own{.host = host_name(), .num_workers = num_workers_};
   own.same = {{"the program's build", cat(build_id())},
               {"the fingerprint of layers, losses and dtypes", cat(fingerprint_of_all())},
@@ -235,6 +243,12 @@ void Runtime::write_weights(const Catalogue& catalogue, const std::function<void
   }
 }
 
+std::vector<int> Runtime::nodes_of_rounds(int pipeline) const {
+  const int num_rounds = pipelines_[static_cast<std::size_t>(pipeline)]->options().rounds_per_step;
+  if (network_ == nullptr) return std::vector<int>(static_cast<std::size_t>(num_rounds), 0);
+  return deal_rounds(num_rounds, workers_of_nodes_);
+}
+
 PlanSettings Runtime::plan_settings(int pipeline) const {
   const PipelineRecord& record = store_->catalogue().pipelines()[pipeline];
   const int num_layers = static_cast<int>(record.num_layers);
@@ -242,10 +256,11 @@ PlanSettings Runtime::plan_settings(int pipeline) const {
   PlanSettings settings{.by_hand = {}, .limits = description.options().plan_limits};
   // Limits on balanced plans mean that the user wants balanced plans, so there is no search.
   if (settings.limits.min_stages == 0 && settings.limits.threshold == 0) {
-    settings.search = {.num_workers = num_workers_,
-                       .num_microbatches = description.options().num_microbatches,
-                       .asynchronous = description.options().asynchronous,
-                       .rounds_per_step = description.options().rounds_per_step};
+    settings.search = {
+        .num_workers = num_workers_,
+        .num_microbatches = description.options().num_microbatches,
+        .asynchronous = description.options().asynchronous,
+        .rounds_per_step = static_cast<int>(std::ranges::count(nodes_of_rounds(pipeline), place().node))};
   }
   if (settings.limits.min_stages == 0) settings.limits.min_stages = num_workers_;
   backend_->complete_plan(settings);
@@ -290,9 +305,7 @@ void Runtime::start_coordinator(std::optional<FaultBoardEntry> board, std::funct
                                  .asynchronous = pipeline.asynchronous,
                                  .plan = plan_settings(i),
                                  .loss_scaling = pipeline.loss_scaling,
-                                 .nodes_of_rounds = network_ == nullptr
-                                                        ? std::vector<int>{0}
-                                                        : deal_rounds(pipeline.rounds_per_step, workers_of_nodes_)});
+                                 .nodes_of_rounds = nodes_of_rounds(i)});
   }
   coordinator_ = std::make_unique<Coordinator>(*store_, options);
   for (std::size_t i = 0; i < initial_buffers_.size(); ++i) {

@@ -114,6 +114,10 @@ class Runtime {
   [[nodiscard]] std::uint64_t fingerprint_of_all() const;
   void warn_of_plan(int pipeline, const PlanSettings& settings) const;
   [[nodiscard]] PlanSettings plan_settings(int pipeline) const;
+  // Returns for each round of a step the node that computes it.
+  [[nodiscard]] std::vector<int> nodes_of_rounds(int pipeline) const;
+  // Describes the steps of a pipeline for a simulation.
+  [[nodiscard]] StepSettings step_settings(int pipeline) const;
 
   const RuntimeSettings& settings_;
   const std::unique_ptr<Backend> backend_;

@@ -339,6 +339,7 @@ void Session::preempted() { impl_->preempted(); }
 int Session::threads_per_worker() const { return *impl_->settings().threads_per_worker; }
 std::string Session::device() const { return *impl_->settings().device; }
 bool Session::is_emulated() const { return !impl_->runtime()->backend().has_weights(); }
+std::string Session::network() const { return impl_->settings().network.value_or(""); }
 std::string Session::gpu_profile() const { return impl_->settings().gpu_profile.value_or(""); }
 bool Session::fp16_accumulation() const { return *impl_->settings().fp16_accumulation; }
 std::string Session::from_first_node(const std::string& own) { return impl_->from_first_node(own); }

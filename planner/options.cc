@@ -305,27 +305,9 @@ std::uint64_t size_of(const std::string& option, const std::string& word) {
   throw Error(ExitCode::kUsage, cat("--", option, " ", word, ": not a size, as 768G or 1.5T"));
 }
 
-// Parses a rate and, if there is one, a latency.
-NetworkProfile network_of(const std::string& word) {
-  // A message arrives 70 us after its bytes, because the coordinator looks for messages every 50 us
-  // (docs/design/several-nodes.md, "Open MPI, as found").
-  NetworkProfile network{.latency_us = 70};
-  const auto amount_of = [](std::string_view text, std::initializer_list<std::pair<std::string_view, double>> units) {
-    for (const auto& [unit, factor] : units) {
-      if (!text.ends_with(unit)) continue;
-      const auto number = number_of<double>(text.substr(0, text.size() - unit.size()));
-      if (number && *number >= 0 && *number <= 1e6) return *number * factor;
-    }
-    return -1.0;
-  };
-  const std::size_t comma = word.find(',');
-  const std::string_view text = word;
-  network.gbs = amount_of(text.substr(0, comma), {{"gbit", 0.125}, {"Gbit", 0.125}, {"Gbit/s", 0.125}, {"GB/s", 1}});
-  if (comma != std::string::npos) network.latency_us = amount_of(text.substr(comma + 1), {{"us", 1}, {"ms", 1000}});
-  if (network.gbs > 0 && network.latency_us >= 0) return network;
-  throw Error(ExitCode::kUsage, cat("--network ", word,
-                                    ": not a rate, as 25gbit or 3.1GB/s, or a rate and a latency, "
-                                    "as 25gbit,70us"));
+NetworkProfile network_option(const std::string& word) {
+  if (const auto network = network_of(word)) return *network;
+  throw Error(ExitCode::kUsage, cat("--network ", word, ": not ", kNetworkWords));
 }
 
 PlanOptions read_plan(const GivenOptions& given) {
@@ -338,7 +320,7 @@ PlanOptions read_plan(const GivenOptions& given) {
   question.model = given.text("model");
   question.num_gpus = count_of(given, "gpus", 1, 64);
   question.num_nodes = count_of(given, "nodes", 1, kMaxNodes);
-  question.network = network_of(given.text("network"));
+  question.network = network_option(given.text("network"));
   if (question.num_nodes == 1 && given.has("network"))
     throw Error(ExitCode::kUsage, "--network is given, but one node needs no network: give --nodes, too");
   question.gpu = given.text("gpu");

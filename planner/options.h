@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "common/network_profile.h"
 #include "planner/prediction/run_prediction.h"
 #include "planner/timeline/trace_file.h"
 #include "roundpipe/trained_parts.h"

@@ -1,10 +1,9 @@
 // scheduler/gpu_profile.h
-// The figures of a GPU, of the machine around it and of a network, from which the times of layers and copies are
+// The figures of a GPU, of the machine around it, from which the times of layers and copies are
 // computed. The profiles that come with the program are in scheduler/profiles/, each figure with
 // its source; model_files/profile_file.h reads them.
 #pragma once
 
-#include <limits>
 #include <string>
 
 namespace rp {
@@ -49,13 +48,6 @@ struct ServerProfile {
   double root_gbs = 0;                 // of such a port, in each direction
 
   bool operator==(const ServerProfile&) const = default;
-};
-
-// The network between equal nodes. Each node has one link to it, and it has no other limits.
-struct NetworkProfile {
-  double gbs = std::numeric_limits<double>::infinity();  // of a link, in each direction at the same time
-  double latency_us = 0;  // from the end of a message's bytes until the receiver knows of it
-  bool operator==(const NetworkProfile&) const = default;
 };
 
 }  // namespace rp

@@ -308,7 +308,7 @@ void Training::report_step_times() {
   std::optional<PredictedStep> predicted;
   if (const std::string profile = session_.gpu_profile(); !profile.empty() && times.num_steps > 0) {
     predicted = predict_step(settings_, profile, pipeline_.plan_text(), session_.num_workers(),
-                             session_.fp16_accumulation(), session_.num_nodes());
+                             session_.fp16_accumulation(), session_.num_nodes(), session_.network());
   }
   if (const std::string text = step_times_text(times, predicted); !text.empty()) note(text);
 }

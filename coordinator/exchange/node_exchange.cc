@@ -21,7 +21,9 @@ NodeExchange::NodeExchange(Store& store, std::uint32_t pipeline, NodeNetwork& ne
   }
   const std::uint64_t buffer_bytes = catalogue.longest_piece_bytes(pipeline);
   sources_.resize(static_cast<std::size_t>(network.place().num_nodes));
+  queues_.resize(sources_.size());
   for (const int node : other_nodes()) {
+    queues_[static_cast<std::size_t>(node)] = std::make_unique<SendQueue>(network, node);
     for (int i = 0; i < buffers_per_node(network.place().num_nodes); ++i) {
       buffers_.push_back(std::make_unique_for_overwrite<std::byte[]>(buffer_bytes));
       sources_[static_cast<std::size_t>(node)].free_buffers.push_back(buffers_.back().get());
@@ -71,11 +73,13 @@ void NodeExchange::append(std::vector<Message<Byte>>& messages, int node, GroupI
   }
 }
 
+template <typename Send>
 void NodeExchange::send(NodeMessageTag tag, const std::vector<Message<const std::byte>>& messages,
-                        const ExchangeEvent& event) {
+                        const ExchangeEvent& event, const Send& send) {
   if (messages.empty()) return note(event);
   const NodeNetwork::Done done = after(messages.size(), event);
-  for (const auto& message : messages) network_.send(message.node, tag, message.memory, done);
+  for (const auto& message : messages)
+    send(*queues_[static_cast<std::size_t>(message.node)], LongMessage{tag, message.memory, done});
 }
 
 void NodeExchange::receive(NodeMessageTag tag, const std::vector<Message<std::byte>>& messages,
@@ -131,7 +135,8 @@ void NodeExchange::receive_gradients(int node) {
 void NodeExchange::send_gradient(UseId use) {
   std::vector<Message<const std::byte>> messages;
   for (const int node : other_nodes()) append(messages, node, group_of(use), store_.gradient(use), node);
-  send({NodeMessageKind::kGradient, use.value()}, messages, SentGradient{.use = use});
+  send({NodeMessageKind::kGradient, use.value()}, messages, SentGradient{.use = use},
+       [](SendQueue& queue, LongMessage message) { queue.send_gradient(std::move(message)); });
 }
 
 // Weights
@@ -140,7 +145,9 @@ void NodeExchange::send_weights(GroupId group, Version version) {
   const std::span<const std::byte> copy = store_.working_copy(group, version);
   std::vector<Message<const std::byte>> messages;
   for (const int node : other_nodes()) append(messages, node, group, copy, network_.place().node);
-  send({NodeMessageKind::kWeights, group.value()}, messages, SentWeights{.group = group, .version = version});
+  const WeightsOrder order{.version = version, .first_use = record_of(group).first_use};
+  send({NodeMessageKind::kWeights, group.value()}, messages, SentWeights{.group = group, .version = version},
+       [&](SendQueue& queue, LongMessage message) { queue.send_weights(order, std::move(message)); });
 }
 
 void NodeExchange::receive_weights(GroupId group, Version version) {

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "common/mutex.h"
+#include "coordinator/exchange/send_queue.h"
 #include "hoststore/store.h"
 #include "nodes/network.h"
 
@@ -109,8 +110,10 @@ class NodeExchange {
   // gradient of the group.
   template <typename Byte>
   void append(std::vector<Message<Byte>>& messages, int node, GroupId group, std::span<Byte> whole, int owner) const;
-  // These begin all messages, whose end is the event.
-  void send(NodeMessageTag tag, const std::vector<Message<const std::byte>>& messages, const ExchangeEvent& event);
+  // These hand all messages over, whose end is the event.
+  template <typename Send>
+  void send(NodeMessageTag tag, const std::vector<Message<const std::byte>>& messages, const ExchangeEvent& event,
+            const Send& send);
   void receive(NodeMessageTag tag, const std::vector<Message<std::byte>>& messages, const ExchangeEvent& event);
   [[nodiscard]] std::vector<int> other_nodes() const;
 
@@ -120,7 +123,8 @@ class NodeExchange {
   const std::function<void()> wake_;
   std::vector<UseId> order_of_uses_;  // in the order of commits; without groups of which this node owns nothing
   std::vector<std::unique_ptr<std::byte[]>> buffers_;
-  std::vector<Source> sources_;  // by node
+  std::vector<Source> sources_;                     // by node, as are `queues_`
+  std::vector<std::unique_ptr<SendQueue>> queues_;  // null for this node
 
   Mutex mutex_;  // taken after that of the Updates
   std::vector<ExchangeEvent> events_ RP_GUARDED_BY(mutex_);

@@ -35,23 +35,24 @@ std::uint64_t EmulatedGroupUpdater::sum_bytes(const GradientPart& part, bool beg
   return part.elements.size() * (dtype_bytes(group.dtype) + 2 * kFloat + (begins ? kFloat : 0));
 }
 
-std::uint64_t EmulatedGroupUpdater::norm_bytes(GroupId group) const { return gradient_bytes(group); }
+std::uint64_t EmulatedGroupUpdater::norm_bytes(GroupId group) const {
+  return gradient_bytes(group, catalogue_.owned(group).size());
+}
 
-std::uint64_t EmulatedGroupUpdater::update_bytes(GroupId index, bool skipped) const {
+std::uint64_t EmulatedGroupUpdater::update_bytes(GroupId index, std::uint64_t num_elements, bool skipped) const {
   const WeightGroupRecord& group = catalogue_.weight_groups()[index];
-  const std::uint64_t num_elements = catalogue_.owned(index).size();
   const std::uint64_t working = group.working_is_master() ? 0 : num_elements * dtype_bytes(group.dtype);
   if (skipped) return working + num_elements * kFloat * (working > 0 ? 1 : 2);
   // Master and moments are read and written.
   std::uint64_t num_kept = 1;
   for (const std::uint64_t moment : {group.moment1_offset, group.moment2_offset})
     num_kept += moment == kNoOffset ? 0 : 1;
-  return gradient_bytes(index) + num_elements * 2 * kFloat * num_kept + working;
+  return gradient_bytes(index, num_elements) + num_elements * 2 * kFloat * num_kept + working;
 }
 
-std::uint64_t EmulatedGroupUpdater::gradient_bytes(GroupId index) const {
+std::uint64_t EmulatedGroupUpdater::gradient_bytes(GroupId index, std::uint64_t num_elements) const {
   const WeightGroupRecord& group = catalogue_.weight_groups()[index];
-  return catalogue_.owned(index).size() * group.num_uses * (adds_rounds_ ? kFloat : dtype_bytes(group.dtype));
+  return num_elements * group.num_uses * (adds_rounds_ ? kFloat : dtype_bytes(group.dtype));
 }
 
 void EmulatedGroupUpdater::pass(std::uint64_t bytes) const {

@@ -28,14 +28,18 @@ class EmulatedGroupUpdater : public GroupUpdater {
   void write_gradient(GroupId group, const UpdateStep& scaling, float* gradient) override;
   void update(GroupId group, Version version, std::span<const UpdateSpan> rules) override;
 
-  // Return the number of bytes that each kind of pass over a weight group reads and writes.
+  // Return the number of bytes that each kind of pass over a weight group, or what this node owns of it, reads and
+  // writes.
   [[nodiscard]] std::uint64_t sum_bytes(const GradientPart& part, bool begins) const;
   [[nodiscard]] std::uint64_t norm_bytes(GroupId group) const;
-  [[nodiscard]] std::uint64_t update_bytes(GroupId index, bool skipped) const;
+  [[nodiscard]] std::uint64_t update_bytes(GroupId group, bool skipped) const {
+    return update_bytes(group, catalogue_.owned(group).size(), skipped);
+  }
+  [[nodiscard]] std::uint64_t update_bytes(GroupId index, std::uint64_t num_elements, bool skipped) const;
 
  private:
-  // Returns the bytes of the gradients of a group's uses, as the update reads them.
-  [[nodiscard]] std::uint64_t gradient_bytes(GroupId index) const;
+  // Returns the bytes of so many elements of the gradients of all uses of a group, as the update reads them.
+  [[nodiscard]] std::uint64_t gradient_bytes(GroupId index, std::uint64_t num_elements) const;
   void pass(std::uint64_t bytes) const;
 
   const Catalogue& catalogue_;

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "common/network_profile.h"
 #include "common/text.h"
 #include "common/time_text.h"
 #include "roundpipe/error.h"
@@ -37,6 +38,11 @@ std::string parse_directory(const std::string& name, const std::string& value) {
 std::string parse_plan(const std::string& name, const std::string& value) {
   if (value.empty()) throw Error(ExitCode::kUsage, cat(name, " is empty; allowed: auto or a file"));
   return value;
+}
+
+std::string parse_network(const std::string& name, const std::string& value) {
+  if (network_of(value)) return value;
+  throw Error(ExitCode::kUsage, cat(name, " is \"", value, "\"; allowed: ", kNetworkWords));
 }
 
 std::string parse_gpu_profile(const std::string& name, const std::string& value) {
@@ -276,6 +282,17 @@ const std::vector<RuntimeSetting>& runtime_settings() {
        .details = "A [profile](formats/gpu_profile.md) of the GPUs: `train` then prints in the end what `rp-plan` "
                   "predicts for its steps",
        .kind = TextSetting{&S::gpu_profile, parse_gpu_profile}},
+      {.option = "network",
+       .argument = "RATE",
+       .variable = "RP_NETWORK",
+       .field_name = "network",
+       .default_text = "left out of predictions",
+       .concerns = "coordinator",
+       .help = "The links between the nodes, for simulated and predicted times of steps: 10gbit, or with a latency "
+               "25gbit,70us",
+       .details = "The links between the nodes, for simulated and predicted times of steps: `10gbit`, or with a "
+                  "latency `25gbit,70us`; as `rp-plan plan` takes it and `rp-launch doctor --hosts` measures it",
+       .kind = TextSetting{&S::network, parse_network}},
       {.option = "attach-on-fault",
        .variable = "RP_ATTACH_ON_FAULT",
        .field_name = "attach_on_fault",

@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "common/network_profile.h"
 #include "model_files/config/model_config.h"
 #include "model_files/layer_costs.h"
 #include "roundpipe/trained_parts.h"

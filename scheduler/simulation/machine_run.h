@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "common/network_profile.h"
 #include "scheduler/gpu_profile.h"
 #include "scheduler/host_memory.h"
 #include "scheduler/layer_cost.h"

@@ -28,6 +28,7 @@ struct Update {
 // The weights of a layer in the host store.
 struct Weights {
   int version = 0;                                   // number of steps whose update has finished, on all nodes
+  int sent_version = 0, received_version = 0;        // the same for this node's part, and for those of the others
   std::int64_t rounds_added = 0;                     // number of rounds whose gradient is added, or used by the update
   std::int64_t rounds_sent = 0;                      // number of rounds whose gradient is sent to the other nodes
   double gradient_made = 0, gradient_committed = 0;  // of the last update
@@ -388,7 +389,7 @@ class RunSimulation {
     record_.span(span);
     if (!ends_step(update.slot)) return;
     if (network_.has_others()) {
-      network_.send_weights(now_, update.slot, update.layer);
+      network_.send_weights(now_, update.slot, update.layer, step_of(update.slot));
     } else {
       publish(update.layer, update.slot);
     }
@@ -408,7 +409,9 @@ class RunSimulation {
     span.gpu = -1;
     span.layer = transfer.layer;
     span.bytes = transfer.bytes;
+    span.end = transfer.end;
     record_.span(span);
+    if (!transfer.is_last) return;
     events_.add({.time = now_ + work_.nodes.network_latency, .kind = TimedEvent::Kind::kMoved, .transfer = transfer});
   }
 
@@ -419,8 +422,12 @@ class RunSimulation {
       wake_all();
     } else if (transfer.kind == SpanKind::kReceiveGradient) {
       updates_.push_back({.layer = transfer.layer, .slot = transfer.slot});
-    } else if (transfer.kind == SpanKind::kReceiveWeights) {
-      publish(transfer.layer, transfer.slot);
+    } else {
+      Weights& weights = weights_of(transfer.layer);
+      int& step = transfer.kind == SpanKind::kSendWeights ? weights.sent_version : weights.received_version;
+      step = step_of(transfer.slot) + 1;
+      // Without the part of this node, no other one goes on, and so this one would soon wait for them.
+      if (step == std::min(weights.sent_version, weights.received_version)) publish(transfer.layer, transfer.slot);
     }
   }
 

@@ -1,4 +1,5 @@
 #include "common/nodes.h"
+#include "common/network_profile.h"
 
 #include <gtest/gtest.h>
 
@@ -77,14 +78,25 @@ TEST(EqualNodes, HaveTheRoundsThatAreDealtToThem) {
 }
 
 TEST(Pieces, OfGradientsAreWholeChunksOfAtMostAMebibyte) {
-  EXPECT_EQ(message_elements(2), 8 * kChunkElements);
-  EXPECT_EQ(message_elements(4), 4 * kChunkElements);
+  EXPECT_EQ(message_elements(2), 2 * kChunkElements);
+  EXPECT_EQ(message_elements(4), kChunkElements);
+  EXPECT_EQ(message_elements(8), kChunkElements) << "never nothing";
   EXPECT_EQ(longest_piece_bytes(100 * kChunkElements, 2), kMessageBytes);
   EXPECT_EQ(longest_piece_bytes(kChunkElements + 5, 2), 2 * (kChunkElements + 5)) << "no node owns more";
   EXPECT_EQ(receive_buffers_bytes(kMessageBytes, 1), 0U);
-  EXPECT_EQ(receive_buffers_bytes(kMessageBytes, 4), 3 * 16 * kMessageBytes);
-  EXPECT_EQ(receive_buffers_bytes(kMessageBytes, 101), 200 * kMessageBytes);
+  EXPECT_EQ(receive_buffers_bytes(kMessageBytes, 4), 3 * 64 * kMessageBytes);
+  EXPECT_EQ(receive_buffers_bytes(kMessageBytes, 101), 1000 * kMessageBytes);
   EXPECT_EQ(receive_buffers_bytes(kMessageBytes, kMaxNodes), (kMaxNodes - 1) * kMessageBytes);
+}
+
+TEST(Network, HasARateAndALatency) {
+  EXPECT_EQ(network_of("10gbit"), (NetworkProfile{.gbs = 1.25, .latency_us = 70}));
+  EXPECT_EQ(network_of("25Gbit/s,100us"), (NetworkProfile{.gbs = 3.125, .latency_us = 100}));
+  EXPECT_EQ(network_of("3.1GB/s,1ms"), (NetworkProfile{.gbs = 3.1, .latency_us = 1000}));
+  EXPECT_EQ(network_of("1GB/s,0us"), (NetworkProfile{.gbs = 1, .latency_us = 0}));
+  for (const char* word :
+       {"", "10", "0gbit", "-1gbit", "10gbit,", "10gbit,5", "10gbit,-5us", "ten gbit", "1e9gbit", "nangbit"})
+    EXPECT_EQ(network_of(word), std::nullopt) << word;
 }
 
 }  // namespace

@@ -250,7 +250,7 @@ TEST(Catalogue, ReceivesNoLongerPiecesThanANodeOwns) {
     return Catalogue::lay_out(std::vector{request}, {.node = 0, .num_nodes = num_nodes}).longest_piece_bytes(0);
   };
   EXPECT_EQ(longest(100, 2), kMessageBytes);
-  EXPECT_EQ(longest(8, 2), kMessageBytes / 2);
+  EXPECT_EQ(longest(2, 2), kMessageBytes / 2);
   EXPECT_EQ(longest(8, 1), kMessageBytes);
 }
 

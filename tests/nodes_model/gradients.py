@@ -2,6 +2,7 @@
 from collections import Counter, deque
 
 from process import TORN, Violation
+from sends import GRADIENTS
 from training import ROUND, value
 
 
@@ -82,8 +83,9 @@ class Gradients:
             parts = [(owner, c) for owner, chunks in use[0].ranges(self.node.job.num_nodes).items() for c in chunks]
             parts = [(owner, c) for owner, c in parts if owner != self.node.number]
             buffer.sends_left = len(parts)
-            buffer.messages = [self.node.send(owner, self.gradient_channel, lambda b=buffer, c=c: value('chunk', b.content, c),
-                                              lambda b=buffer: self.end_send(b)) for owner, c in parts]
+            buffer.messages = [self.node.send_long(owner, GRADIENTS, number, self.gradient_channel,
+                                                   lambda b=buffer, c=c: value('chunk', b.content, c), lambda b=buffer: self.end_send(b))
+                               for owner, c in parts]
             self.release(buffer)
         self.check_messages()
 

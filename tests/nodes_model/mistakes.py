@@ -19,12 +19,15 @@ MISTAKES = {
     'released_when_added': Mistake('a gradient buffer is released before its parts are sent', 'needed gradient overwritten'),
     'released_when_sent': Mistake('a gradient buffer is released before its own part is added', 'needed gradient overwritten'),
     # Weights
-    'update_while_read': Mistake('an update writes when the sum is final, though tasks still read the copy', 'wrong weights read'),
+    'update_while_read': Mistake('an update writes when the sum is final, though tasks still read the copy', 'wrong weights read', 18),
     'receive_while_read': Mistake('weights are received while tasks still read the copy', 'wrong weights read'),
-    'take_over_while_read': Mistake('a skipped step copies weights into a copy that tasks still read', 'wrong weights read', 475),
-    'update_while_sent': Mistake('an update writes into a copy that is still sent', 'weights overwritten while they are sent'),
-    'take_over_while_sent': Mistake('a skipped step copies into a copy that is still sent', 'weights overwritten while they are sent', 41),
+    'take_over_while_read': Mistake('a skipped step copies weights into a copy that tasks still read', 'wrong weights read', 2912),
+    'update_while_sent': Mistake('an update writes into a copy that is still sent', 'weights overwritten while they are sent', 30),
+    'take_over_while_sent': Mistake('a skipped step copies into a copy that is still sent', 'weights overwritten while they are sent', 800),
     'received_before_norm': Mistake('weights are received before it is known that the step is not skipped', 'deadlock'),
+    'one_window': Mistake('gradients and weights share the number of messages that are on their way', 'deadlock', 74),
+    'weights_last': Mistake('no weights are sent while there are gradients to send', 'deadlock', 74),
+    'one_queue': Mistake('pipelines share the number of messages that are on their way', 'deadlock', 214),
     'one_channel': Mistake('all groups share a channel', 'wrong weights read'),
     'published_early': Mistake('a version is published when the first of its ranges is there', 'wrong weights read'),
     'skip_not_copied': Mistake('a skipped step does not copy the weights into the other copy', 'wrong weights read'),
@@ -33,7 +36,7 @@ MISTAKES = {
     'squares_sent_early': Mistake('a node sends its squares before its sums are final', 'results differ'),
     'squares_by_arrival': Mistake('squares are added in the order in which they arrive', 'results differ'),
     'skipped_by_own': Mistake('a node decides from its own squares whether a step is skipped', 'weights differ'),
-    'norm_awaited': Mistake('the thread that updates waits for the norm', 'deadlock', 87),
+    'norm_awaited': Mistake('the thread that updates waits for the norm', 'deadlock', 79),
     # Ends
     'no_go': Mistake('each node ends at its own next call after a signal', 'deadlock'),
     'asks_for_own_rounds': Mistake('a node asks the first node before its own rounds only', 'deadlock'),
@@ -46,6 +49,6 @@ MISTAKES = {
     # Checkpoints
     'saves_decided_alone': Mistake('each node decides whether a checkpoint is due', 'deadlock'),
     'index_early': Mistake('the first node completes a checkpoint without waiting for the other nodes', 'wrong checkpoint'),
-    'old_deleted_first': Mistake('the old checkpoint is deleted before the new one is complete', 'no checkpoint'),
+    'old_deleted_first': Mistake('the old checkpoint is deleted before the new one is complete', 'no checkpoint', 18),
     'not_preserved': Mistake('an update changes what is not saved yet', 'wrong checkpoint'),
 }

@@ -10,9 +10,14 @@ class Message:
         self.read = read
         self.done = done
         self.is_small = is_small
-        self.content = read() if is_small else None
+        self.content = None
         self.has_landed = False
-        self.is_sent = is_small
+        self.is_sent = False
+
+    def begin(self):
+        if self.is_small:
+            self.content = self.read()
+            self.is_sent = True
 
 
 class Wire:
@@ -27,6 +32,7 @@ class Wire:
         self.moving = []  # (message, what to do with its content)
 
     def send(self, channel, message):
+        message.begin()
         self.sends[channel].append(message)
         if message.is_small:
             self.sender.end_request(message.done)

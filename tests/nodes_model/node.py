@@ -4,6 +4,7 @@ from collections import Counter
 from checkpoints import Saver
 from network import Message
 from process import End, Thread, Violation, Waiting
+from sends import SendQueue
 from training import EVALUATE, LOSSES, NORM, ROUND, SAVE, STEP, backward, first_input, forward, gradient_of
 from updates import Updates
 
@@ -49,6 +50,7 @@ class Node:
         self.changes = 0  # counts everything that a wait may depend on
         self.done = []  # (function, arguments): what the network has completed, for the network's thread
         self.requests = 0  # sends and receives whose end this node does not know of
+        self.queues = {}  # by other node and pipeline
         self.results = {}
         self.tasks = []
         self.committed = 0
@@ -97,6 +99,13 @@ class Node:
         message = Message(read, done, self.rng.random() < self.config.small)
         self.requests += 1
         self.job.wires[self.number, other].send(channel, message)
+        return message
+
+    def send_long(self, other, kind, order, channel, read, done):
+        """`channel`: of a pipeline."""
+        message = Message(read, done, self.rng.random() < self.config.small)
+        queue = self.queues.setdefault((other, 0 if self.mistake('one_queue') else channel[1]), SendQueue(self, other))
+        queue.add(kind, order, channel, message)
         return message
 
     def receive(self, other, channel, done):

@@ -91,6 +91,7 @@ class Config:
         self.most_nodes = min(pipeline.rounds_per_step for pipeline in self.pipelines)
         self.steps = rng.randint(2, 4)
         self.pool = rng.randint(1, 3)  # buffers for gradients, for each pipeline and sender
+        self.window = rng.choice((1, 2, 3, 100))  # messages of one kind, of one pipeline, that are on their way to a node
         self.small = rng.choice((0, 0.5, 1))  # the part of the messages that the library sends before there is a receive
         # A node works for one step after the other, and in it receives weights of a group after it has updated its own; or it does
         # whatever may be done.
@@ -137,7 +138,7 @@ class Config:
         return []
 
     def __str__(self):
-        names = 'nodes steps pool small steps_in_turn adds_in_order waits_for_save saves_slowly ends_late ends replacements'
+        names = 'nodes steps pool window small steps_in_turn adds_in_order waits_for_save saves_slowly ends_late ends replacements'
         pipelines = [(p.layers, [g.chunks for g in p.groups], p.copies, p.may_skip, p.rounds_per_step) for p in self.pipelines]
         return ' '.join(f'{name}={getattr(self, name)}' for name in names.split()) + f' pipelines={pipelines}'
 

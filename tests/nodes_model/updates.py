@@ -3,6 +3,7 @@ from collections import Counter
 
 from gradients import Gradients
 from process import TORN, Violation
+from sends import WEIGHTS
 from training import NORM, is_skipped, updated, value
 
 
@@ -216,8 +217,9 @@ class Updates(Gradients):
         copy = self.copy_of(version)
         r.unsent[copy] += len(self.node.others)
         contents = self.copies[r.group][copy]
-        r.messages[copy] = [self.node.send(other, self.weights_channel(r.group), lambda: [contents[chunk] for chunk in r.chunks],
-                                           lambda: r.unsent.subtract([copy])) for other in self.node.others]
+        r.messages[copy] = [self.node.send_long(other, WEIGHTS, (version, r.group.layers[0]), self.weights_channel(r.group),
+                                                lambda: [contents[chunk] for chunk in r.chunks], lambda: r.unsent.subtract([copy]))
+                            for other in self.node.others]
 
     def weights_channel(self, group):
         """Owners update groups in any order, and receives are posted in any order: so each group has a channel of its own."""

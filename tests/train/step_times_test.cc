@@ -55,6 +55,9 @@ TEST(StepTimes, ArePredictedAsRpPlanPredictsThem) {
   const PredictedStep on_two = predict_step(qwen(), "rtx4090", kPlan, 2, false, 2);
   EXPECT_THAT(on_two.profile, HasSubstr("on 2 nodes, without the network"));
   EXPECT_NEAR(on_two.step_ms / predicted.step_ms, 0.5, 0.1) << "each node has one of two rounds";
+  const PredictedStep with_network = predict_step(qwen(), "rtx4090", kPlan, 2, false, 2, "10gbit");
+  EXPECT_THAT(with_network.profile, HasSubstr("on 2 nodes"));
+  EXPECT_GT(with_network.step_ms, on_two.step_ms);
   EXPECT_DOUBLE_EQ(predict_step(qwen(), "rtx4090", kPlan, 2, true).step_ms, predicted.step_ms)
       << "bf16 has no such sums";
   TrainSettings half = qwen();

@@ -1,5 +1,6 @@
 #include "train/run/step_times.h"
 
+#include "common/network_profile.h"
 #include "common/text.h"
 #include "model_files/profile_file.h"
 #include "roundpipe/error.h"
@@ -16,7 +17,7 @@ std::string row(const std::string& what, const StepTimes& times, double step_ms)
 }  // namespace
 
 PredictedStep predict_step(const TrainSettings& settings, const std::string& profile, const std::string& plan,
-                           int num_workers, bool fp16_accumulation, int num_nodes) {
+                           int num_workers, bool fp16_accumulation, int num_nodes, const std::string& network) {
   PredictedStep predicted{.profile = profile};
   try {
     const GpuProfile gpu = gpu_profile(profile).profile;
@@ -27,7 +28,9 @@ PredictedStep predict_step(const TrainSettings& settings, const std::string& pro
     const bool adds_up_in_fp16 = fp16_accumulation && settings.dtype == DType::kFloat16;
     TrainingSetup setup = setup_of(settings, gpu, num_workers, adds_up_in_fp16 ? Accumulate::kFp16 : Accumulate::kFp32);
     setup.num_nodes = num_nodes;
-    if (num_nodes > 1) predicted.profile += cat(" on ", num_nodes, " nodes, without the network");
+    if (const auto links = network_of(network)) setup.network = *links;
+    if (num_nodes > 1)
+      predicted.profile += cat(" on ", num_nodes, network.empty() ? " nodes, without the network" : " nodes");
     const int num_layers = static_cast<int>(setup.model.num_layers()) + 2;  // the embedding and the head
     predicted.step_ms = predict_plan(setup, parse_plan(plan, num_layers)).run.step_ms;
   } catch (const Error& error) {
