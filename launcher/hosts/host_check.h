@@ -1,4 +1,4 @@
-// launcher/host_check.h
+// launcher/hosts/host_check.h
 // Asks hosts whether a run can start on them: whether they can be reached, and have the program and its GPUs.
 #pragma once
 
@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "common/system/clock.h"
+#include "launcher/events/poll_set.h"
 #include "launcher/hosts/mpirun_command.h"
 #include "launcher/machine/child_process.h"
-#include "launcher/poll_set.h"
 
 namespace rp {
 
@@ -17,10 +17,11 @@ struct HostAnswer {
   Host host;
   int code = 0;      // with which a run on this host would end; 0: it can start
   std::string text;  // for the user, ends with a new line; empty if it can start
+  std::string output;  // that the program has written to its standard output
 };
 
-// Starts mpirun for each host of the run, at the same time, with an rp-launch that only prepares the run. `mpirun`: how
-// to start it. `wait`: waits for the descriptors, and perhaps others, until the deadline, and returns false to end the
+// Starts mpirun for each host of the run, at the same time, with an rp-launch that only answers a question, which
+// `options` of the run say: for example --dry-run, to prepare the run. `mpirun`: how to start it. `wait`: waits for the descriptors, and perhaps others, until the deadline, and returns false to end the
 // wait for all hosts.
 [[nodiscard]] std::vector<HostAnswer> ask_hosts(const NodesCommand& run, ChildSpec mpirun,
                                                 const std::function<bool(PollSet&, const Deadline&)>& wait);

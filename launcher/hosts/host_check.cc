@@ -1,4 +1,4 @@
-#include "launcher/host_check.h"
+#include "launcher/hosts/host_check.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -47,25 +47,30 @@ class TemporaryFolder {
 struct Question {
   TemporaryFolder files;  // removed when the process has ended
   UniqueFd output;
+  UniqueFd errors;
   ChildProcess process;
 };
 
 Question ask(const NodesCommand& run, const Host& host, ChildSpec& mpirun, int nothing) {
-  UniqueFd output(memfd_create("rp-host-check", MFD_CLOEXEC));
+  UniqueFd output(memfd_create("rp-host-output", MFD_CLOEXEC));
+  UniqueFd errors(memfd_create("rp-host-errors", MFD_CLOEXEC));
   NodesCommand command = run;
   command.hosts = {host};
-  command.options.emplace_back("--dry-run");
   TemporaryFolder files;
   mpirun.arguments = mpirun_arguments(command);
   // Several at the same time would get in each other's way when they make and remove their files.
   mpirun.arguments.insert(mpirun.arguments.begin() + 1, {"--mca", "orte_local_tmpdir_base", files.path().string()});
-  mpirun.stdio = {nothing, nothing, output.get()};
+  mpirun.stdio = {nothing, output.get(), errors.get()};
   ChildProcess process = ChildProcess::start(mpirun);
-  return {.files = std::move(files), .output = std::move(output), .process = std::move(process)};
+  return {.files = std::move(files),
+          .output = std::move(output),
+          .errors = std::move(errors),
+          .process = std::move(process)};
 }
 
 HostAnswer answer_of(const Host& host, const Question& question) {
-  HostAnswer answer{.host = host, .text = kernel_file_text(cat("/proc/self/fd/", question.output.get()))};
+  const auto written = [](const UniqueFd& file) { return kernel_file_text(cat("/proc/self/fd/", file.get())); };
+  HostAnswer answer{.host = host, .text = written(question.errors), .output = written(question.output)};
   const std::optional<int> status = question.process.status();
   if (!status || !WIFEXITED(*status)) {
     answer.code = static_cast<int>(ExitCode::kNoResource);
