@@ -13,12 +13,12 @@
 
 #include "common/system/clock.h"
 #include "common/text.h"
+#include "launcher/events/poll_set.h"
+#include "launcher/events/signal_reader.h"
 #include "launcher/hosts/connection_watch.h"
 #include "launcher/hosts/host_check.h"
 #include "launcher/hosts/mpirun_process.h"
 #include "launcher/machine/child_process.h"
-#include "launcher/events/poll_set.h"
-#include "launcher/events/signal_reader.h"
 #include "roundpipe/error.h"
 
 namespace rp {

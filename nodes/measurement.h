@@ -1,6 +1,6 @@
 // nodes/measurement.h
-// Measures the network between the nodes of a job through the same library as runs: how far their clocks differ, and how
-// fast neighbours exchange messages.
+// Measures the network between the nodes of a job through the same library as runs: how far their clocks differ, and
+// how fast neighbours exchange messages.
 //
 // The nodes form a ring, in which each has two neighbours. Pairs of neighbours are measured at the same time if they
 // have no node in common, so all pairs need two turns, or three if the number of nodes is odd, however many they are.
@@ -25,7 +25,7 @@ struct ClockDifference {
 struct LinkSpeed {
   int first = 0;
   int second = 0;
-  double latency_us = 0;  // of a message of a few bytes: half of the median time there and back
+  double latency_us = 0;     // of a message of a few bytes: half of the median time there and back
   double gbs_to_second = 0;  // in 10^9 bytes per second
   double gbs_to_first = 0;
 };
@@ -42,10 +42,10 @@ struct NodesMeasurement {
 };
 
 struct MeasurementSettings {
-  double seconds_per_link = 1;                             // in which data is sent, about
+  double seconds_per_link = 1;                                  // in which data is sent, about
   std::uint64_t max_bytes_per_link = std::uint64_t{200} << 20;  // in each direction
-  double limit_seconds = 10;                               // for the clocks, and for each turn
-  std::function<std::int64_t()> clock = {};                // nanoseconds; default: the time of day
+  double limit_seconds = 6;                                     // for the clocks, and for each turn
+  std::function<std::int64_t()> clock = {};                     // nanoseconds; default: the time of day
 };
 
 // Returns the pairs of neighbours, in turns: no two pairs of a turn have a node in common.

@@ -22,10 +22,11 @@ constexpr const char* kProbe = "rp-probe";
 constexpr double kProbeSeconds = 60;  // limit for the start of a probe, its allocations and one measurement
 
 cxxopts::Options make_parser() {
-  return option_parser("rp-launch doctor",
-                       "Looks at this machine's GPUs, cores and limits, or at several hosts, and says what is wrong with "
-                       "them.",
-                       "[options] [program]", doctor_option_specs());
+  return option_parser(
+      "rp-launch doctor",
+      "Looks at this machine's GPUs, cores and limits, or at several hosts, and says what is wrong with "
+      "them.",
+      "[options] [program]", doctor_option_specs());
 }
 
 std::string today() {
@@ -111,8 +112,9 @@ const std::vector<OptionSpec>& doctor_option_specs() {
        .argument = "N|LIST|all",
        .default_text = "all that are visible",
        .help = "Look at these GPUs, as --gpus of rp-launch; exit code 69 if one is missing",
-       .details = "Measure these GPUs, named as for [rp-launch](launcher.md#gpus); exit code 69 if one is missing. With "
-                  "`--hosts`: each host must have them"},
+       .details =
+           "Measure these GPUs, named as for [rp-launch](launcher.md#gpus); exit code 69 if one is missing. With "
+           "`--hosts`: each host must have them"},
       {.name = "hostfile", .argument = "FILE", .help = "Read the hosts from a file, with one in each line"},
       {.name = "hosts",
        .argument = "LIST",

@@ -38,9 +38,9 @@ inline constexpr const char* kHostNetworkWord = "host-network";
 // `arguments`: everything after "doctor". Throws rp::Error (kUsage).
 [[nodiscard]] DoctorOptions parse_doctor_options(const std::vector<std::string>& arguments);
 
-// Looks at this machine only. Prints the report and returns 0, or the exit code for output that cannot be written. Throws
-// rp::Error: after the report, if requested GPUs are missing; kOutputFailed if the profile cannot
-// be written; and the errors of measured_profile().
+// Looks at this machine only. Prints the report and returns 0, or the exit code for output that cannot be written.
+// Throws rp::Error: after the report, if requested GPUs are missing; kOutputFailed if the profile cannot be written;
+// and the errors of measured_profile().
 [[nodiscard]] int run_doctor(const DoctorOptions& options, const std::filesystem::path& own_directory,
                              const std::string& library_path);
 

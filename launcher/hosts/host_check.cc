@@ -80,6 +80,7 @@ HostAnswer answer_of(const Host& host, const Question& question) {
     return answer;
   }
   answer.code = WEXITSTATUS(*status);
+  answer.is_reached = mpirun_failure(answer.code) == nullptr;
   if (answer.code == 0) {
     answer.text.clear();  // warnings, which the run will print as well
   } else if (const MpirunFailure* failure = mpirun_failure(answer.code)) {

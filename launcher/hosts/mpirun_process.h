@@ -7,8 +7,8 @@
 namespace rp {
 
 // Blocks the signals of SignalReader::handled() in this process, and returns what mpirun is started with, except its
-// arguments: without the variables that concern the whole run, and with the signals as they were. REQUIRES: called once.
-// Throws rp::Error kNotFound if there is no mpirun.
+// arguments: without the variables that concern the whole run, and with the signals as they were. REQUIRES: called
+// once. Throws rp::Error kNotFound if there is no mpirun.
 [[nodiscard]] ChildSpec mpirun_spec();
 
 }  // namespace rp

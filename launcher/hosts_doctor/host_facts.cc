@@ -42,9 +42,9 @@ std::string build_text(const fs::path& own_directory, const std::string& library
 }  // namespace
 
 std::string instructions_of(const std::string& cpuinfo) {
-  constexpr std::array kNames = {"avx2",        "fma",         "f16c",     "avx_vnni",    "avx512f",     "avx512bw",
-                                 "avx512dq",    "avx512vl",    "amx_bf16", "avx512_vnni", "avx512_bf16", "avx512_fp16",
-                                 "asimd",       "sve",         "sve2",     "bf16",        "i8mm"};
+  constexpr std::array kNames = {"avx2",     "fma",      "f16c",     "avx_vnni",    "avx512f",     "avx512bw",
+                                 "avx512dq", "avx512vl", "amx_bf16", "avx512_vnni", "avx512_bf16", "avx512_fp16",
+                                 "asimd",    "sve",      "sve2",     "bf16",        "i8mm"};
   std::set<std::string> found;
   std::istringstream lines(cpuinfo);
   for (std::string line; found.empty() && std::getline(lines, line);) {
@@ -105,9 +105,8 @@ HostFacts parse_host_facts(const std::string& output) try {
   }
   return facts;
 } catch (const nlohmann::json::exception& error) {
-  throw Error(ExitCode::kLauncherFailed,
-              cat("its rp-launch answers what this one does not understand (", error.what(),
-                  "); install the same build on all hosts"));
+  throw Error(ExitCode::kLauncherFailed, cat("its rp-launch answers what this one does not understand (", error.what(),
+                                             "); install the same build on all hosts"));
 }
 
 }  // namespace rp

@@ -26,7 +26,7 @@ namespace rp {
 namespace {
 
 // What the measurement may need, if no message arrives, and the start of all processes.
-constexpr double kMeasuringSeconds = 75;
+constexpr double kMeasuringSeconds = 50;
 
 std::string text_in(const UniqueFd& file) { return kernel_file_text(cat("/proc/self/fd/", file.get())); }
 
@@ -83,11 +83,11 @@ class HostsDoctor {
     report_.answers = ask(question);
     report_.facts.resize(report_.answers.size());
     for (std::size_t i = 0; i < report_.answers.size(); ++i) {
-      if (report_.answers[i].code == 0) report_.nodes.push_back(i);
+      if (report_.answers[i].is_reached) report_.nodes.push_back(i);
     }
   }
 
-  // The hosts that can start a run, without numbers of workers.
+  // Without numbers of workers.
   [[nodiscard]] std::vector<Host> hosts_of_nodes() const {
     std::vector<Host> hosts;
     for (const std::size_t host : report_.nodes) hosts.push_back({.name = report_.answers[host].host.name});
@@ -116,8 +116,10 @@ class HostsDoctor {
     std::erase_if(report_.nodes, [this](std::size_t host) {
       return !report_.facts[host] || !report_.facts[host]->network_problem.empty();
     });
+    if (report_.answers.size() == 1) return;
     if (report_.nodes.size() < 2) {
-      report_.unmeasured = cat("not measured, because that needs two hosts, and ", report_.nodes.size(), " can take part");
+      report_.unmeasured =
+          cat("it was not measured, because that needs two hosts, and ", report_.nodes.size(), " can take part");
       return;
     }
     const UniqueFd nothing(open("/dev/null", O_RDWR | O_CLOEXEC));
@@ -139,7 +141,8 @@ class HostsDoctor {
       std::cerr << text_in(errors);
     }
     const bool is_complete =
-        report_.measurement && std::ranges::all_of(report_.measurement->links, [](const auto& link) { return link.speed.has_value(); });
+        report_.measurement &&
+        std::ranges::all_of(report_.measurement->links, [](const auto& link) { return link.speed.has_value(); });
     if (!is_complete) network_code_ = static_cast<int>(ExitCode::kNodeLost);
   }
 

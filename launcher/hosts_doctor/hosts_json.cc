@@ -57,8 +57,8 @@ std::optional<NodesMeasurement> parse_measurement(const std::string& output) try
     added = {.seconds = clock.at("seconds_ahead"), .uncertainty_seconds = clock.at("uncertainty_seconds")};
   }
   for (const Json& link : json.at("links")) {
-    auto& added =
-        measurement.links.emplace_back(NodesMeasurement::Link{.first = link.at("first"), .second = link.at("second"), .speed = {}});
+    auto& added = measurement.links.emplace_back(
+        NodesMeasurement::Link{.first = link.at("first"), .second = link.at("second"), .speed = {}});
     if (link.at("latency_us").is_null()) continue;
     added.speed = {.first = added.first,
                    .second = added.second,
@@ -79,9 +79,7 @@ std::string hosts_json(const HostsReport& report) {
   json["clocks"] = report.measurement ? clocks_json(*report.measurement) : Json::array();
   json["links"] = Json::array();
   if (report.measurement) {
-    const auto name = [&](int node) {
-      return report.answers[report.nodes[static_cast<std::size_t>(node)]].host.name;
-    };
+    const auto name = [&](int node) { return report.answers[report.nodes[static_cast<std::size_t>(node)]].host.name; };
     for (const NodesMeasurement::Link& link : report.measurement->links)
       json["links"].push_back(link_json(link, name(link.first), name(link.second)));
   }

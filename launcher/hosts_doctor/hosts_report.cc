@@ -11,7 +11,7 @@ namespace rp {
 namespace {
 
 constexpr double kLargestClockDifference = 1;  // seconds: times in logs and of files are compared
-constexpr double kSlowLink = 0.7;              // of the median of all
+constexpr double kSlowLink = 0.5;              // of the median of all
 
 std::string name_of_node(const HostsReport& report, int node) {
   return report.answers[report.nodes[static_cast<std::size_t>(node)]].host.name;
@@ -80,7 +80,6 @@ HostsCheck answer_check(const HostsReport& report) {
 HostsCheck same_check(const HostsReport& report, const char* name) {
   const std::vector<Value> values = values_of(report, name);
   HostsCheck check{.name = name, .is_ok = values.size() == 1};
-  if (values.empty()) check.result = "unknown";
   for (const Value& value : values) {
     check.result += check.result.empty() ? "" : "; ";
     check.result += values.size() == 1 ? value.text : cat(list_of(value.hosts, 4), ": ", value.text);
@@ -89,14 +88,14 @@ HostsCheck same_check(const HostsReport& report, const char* name) {
 }
 
 HostsCheck limits_check(const HostsReport& report) {
-  HostsCheck check{.name = "limits", .is_ok = true, .result = "no problem"};
   std::vector<std::string> hosts;
   for (std::size_t i = 0; i < report.facts.size(); ++i) {
     if (report.facts[i] && std::ranges::any_of(report.facts[i]->limits, &LimitLine::is_problem))
       hosts.push_back(report.answers[i].host.name);
   }
-  if (hosts.empty()) return check;
-  return {.name = "limits", .is_ok = false, .result = cat("problems on ", list_of(hosts, 4))};
+  return {.name = "limits",
+          .is_ok = hosts.empty(),
+          .result = hosts.empty() ? "no problem" : cat("problems on ", list_of(hosts, 4))};
 }
 
 HostsCheck clock_check(const HostsReport& report) {
@@ -118,8 +117,8 @@ HostsCheck clock_check(const HostsReport& report) {
 
 // The line of one figure of all pairs: the worst of them, its pair, and the median if there are several.
 template <typename Figure, typename Text>
-std::string worst_text(const HostsReport& report, const std::vector<LinkSpeed>& speeds, bool more_is_worse, Figure figure,
-                       Text text) {
+std::string worst_text(const HostsReport& report, const std::vector<LinkSpeed>& speeds, bool more_is_worse,
+                       Figure figure, Text text) {
   std::vector<double> values;
   for (const LinkSpeed& speed : speeds) values.push_back(figure(speed));
   const auto worst = more_is_worse ? std::ranges::max_element(values) : std::ranges::min_element(values);
@@ -135,31 +134,32 @@ void add_network_checks(const HostsReport& report, std::vector<HostsCheck>& chec
   }
   checks.push_back(clock_check(report));
   const std::vector<LinkSpeed> speeds = speeds_of(report);
-  const bool has_all = speeds.size() == report.measurement->links.size();
-  if (speeds.empty()) {
-    if (!has_all) checks.push_back({.name = "network", .is_ok = false, .result = "no message arrives"});
-    return;
-  }
+  const std::size_t num_pairs = report.measurement->links.size();
+  checks.push_back({.name = "messages",
+                    .is_ok = speeds.size() == num_pairs,
+                    .result = cat("arrive between ", speeds.size(), " of ", num_pairs, " pairs of neighbours")});
+  if (speeds.empty()) return;
   checks.push_back({.name = "latency",
-                    .is_ok = has_all,
+                    .is_ok = true,
                     .result = worst_text(
                         report, speeds, true, [](const LinkSpeed& speed) { return speed.latency_us; },
                         [](double us) { return time_text(us / 1e6); })});
   std::vector<double> rates;
   for (const LinkSpeed& speed : speeds) rates.push_back(slower_gbs(speed));
-  checks.push_back({.name = "bandwidth",
-                    .is_ok = has_all && std::ranges::min(rates) >= kSlowLink * median(rates),
-                    .result = worst_text(report, speeds, false, slower_gbs,
-                                         [](double gbs) { return cat(gbit(gbs), " Gbit/s"); }) +
-                              ", in each direction at once"});
+  checks.push_back(
+      {.name = "bandwidth",
+       .is_ok = std::ranges::min(rates) >= kSlowLink * median(rates),
+       .result = worst_text(report, speeds, false, slower_gbs, [](double gbs) { return cat(gbit(gbs), " Gbit/s"); }) +
+                 ", in each direction at once"});
 }
 
 void add_difference(const HostsReport& report, const char* name, const char* remedy, std::vector<Advice>& list) {
   const std::vector<Value> values = values_of(report, name);
   for (std::size_t i = 1; i < values.size(); ++i) {
-    list.push_back({list_of(values[i].hosts, 8),
-                    cat(name, " is ", values[i].text, ", and ", values[0].text, " on ", list_of(values[0].hosts, 4), remedy),
-                    true});
+    list.push_back(
+        {list_of(values[i].hosts, 8),
+         cat(name, " is ", values[i].text, ", and ", values[0].text, " on ", list_of(values[0].hosts, 4), remedy),
+         true});
   }
 }
 
@@ -173,7 +173,8 @@ void add_limits(const HostsReport& report, std::vector<Advice>& list) {
       const auto found = std::ranges::find_if(causes, [&line](const auto& cause) {
         return cause.first.key == line.key && cause.first.value == line.value && cause.first.advice == line.advice;
       });
-      auto& hosts = found == causes.end() ? causes.emplace_back(line, std::vector<std::string>{}).second : found->second;
+      auto& hosts =
+          found == causes.end() ? causes.emplace_back(line, std::vector<std::string>{}).second : found->second;
       hosts.push_back(report.answers[i].host.name);
     }
   }
@@ -189,8 +190,8 @@ void add_clocks(const HostsReport& report, std::vector<Advice>& list) {
       list.push_back({host, cat("messages between it and ", name_of_node(report, 0), " do not arrive"), true});
     } else if (std::abs(clock->seconds) > kLargestClockDifference) {
       list.push_back({host,
-                      cat("its clock is ", time_text(std::abs(clock->seconds)), clock->seconds > 0 ? " ahead of" : " behind",
-                          " that of ", name_of_node(report, 0),
+                      cat("its clock is ", time_text(std::abs(clock->seconds)),
+                          clock->seconds > 0 ? " ahead of" : " behind", " that of ", name_of_node(report, 0),
                           ": times in logs and of files cannot be compared; start a time service, such as chrony, on "
                           "all hosts"),
                       true});
@@ -210,10 +211,11 @@ void add_links(const HostsReport& report, std::vector<Advice>& list) {
                       "the one to use)",
                       true});
     } else if (slower_gbs(*link.speed) < kSlowLink * median(rates)) {
-      list.push_back({pair,
-                      cat("their network reaches ", gbit(slower_gbs(*link.speed)), " Gbit/s, and the median of all pairs ",
-                          gbit(median(rates)), ": look at its cables, ports and other users"),
-                      true});
+      list.push_back(
+          {pair,
+           cat("their network reaches ", gbit(slower_gbs(*link.speed)), " Gbit/s, and the median of all pairs ",
+               gbit(median(rates)), ": look at its cables, ports and other users"),
+           true});
     }
   }
 }
@@ -222,8 +224,11 @@ void add_links(const HostsReport& report, std::vector<Advice>& list) {
 
 std::vector<HostsCheck> checks_of(const HostsReport& report) {
   std::vector<HostsCheck> checks = {answer_check(report)};
-  for (const char* name : {kBuildFact, kMpiFact, kInstructionsFact}) checks.push_back(same_check(report, name));
-  checks.push_back(limits_check(report));
+  const bool has_facts = std::ranges::any_of(report.facts, [](const auto& facts) { return facts.has_value(); });
+  if (has_facts) {
+    for (const char* name : {kBuildFact, kMpiFact, kInstructionsFact}) checks.push_back(same_check(report, name));
+    checks.push_back(limits_check(report));
+  }
   add_network_checks(report, checks);
   return checks;
 }
