@@ -66,7 +66,8 @@ int launch(const std::vector<std::string>& arguments) {
     const std::string& command = arguments[0];
     if (command == "doctor") return run_doctor(rp::parse_doctor_options(rest), library_path);
     if (command == "ctl") return rp::run_control(rp::parse_control_options(rest));
-    if (command == "ps" || command == "top") return rp::run_view(rp::parse_view_options(command == "top", rest));
+    if (command == "ps" || command == "top")
+      return rp::run_view(rp::parse_view_options(command == "top", rest), own_directory());
   }
   rp::keep_early_signals();
   const bool is_replay = !arguments.empty() && arguments[0] == "replay";

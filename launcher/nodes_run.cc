@@ -68,9 +68,14 @@ class NodesRun {
   }
 
  private:
-  [[nodiscard]] ChildProcess start(const NodesCommand& command) {
-    spec_.arguments = mpirun_arguments(command);
-    return ChildProcess::start(spec_);
+  [[nodiscard]] ChildProcess start(NodesCommand command) const {
+    ChildSpec spec = spec_;
+    std::string hosts;
+    for (const Host& host : command.hosts) hosts += cat(hosts.empty() ? "" : ",", host.name);
+    spec.environment.push_back(cat(kNodeHostsVariable, "=", hosts));
+    command.variables.emplace_back(kNodeHostsVariable);
+    spec.arguments = mpirun_arguments(command);
+    return ChildProcess::start(spec);
   }
 
   int run_once() {

@@ -3,28 +3,20 @@
 #pragma once
 
 #include <functional>
-#include <string>
 #include <vector>
 
 #include "common/system/clock.h"
 #include "launcher/events/poll_set.h"
+#include "launcher/hosts/host_process.h"
 #include "launcher/hosts/mpirun_command.h"
 #include "launcher/machine/child_process.h"
 
 namespace rp {
 
-struct HostAnswer {
-  Host host;
-  int code = 0;             // with which a run on this host would end; 0: it can start
-  std::string text;         // for the user, ends with a new line; empty if it can start
-  std::string output;       // that the program has written to its standard output
-  bool is_reached = false;  // the code is that of its rp-launch
-};
-
 // Starts mpirun for each host of the run, at the same time, with an rp-launch that only answers a question, which
 // `options` of the run say: for example --dry-run, to prepare the run. `mpirun`: how to start it. `wait`: waits for the
 // descriptors, and perhaps others, until the deadline, and returns false to end the wait for all hosts.
-[[nodiscard]] std::vector<HostAnswer> ask_hosts(const NodesCommand& run, ChildSpec mpirun,
+[[nodiscard]] std::vector<HostAnswer> ask_hosts(const NodesCommand& run, const ChildSpec& mpirun,
                                                 const std::function<bool(PollSet&, const Deadline&)>& wait);
 
 }  // namespace rp

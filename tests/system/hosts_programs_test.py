@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""rp-launch doctor --hosts: hosts in namespaces, whose network has a known rate."""
+"""rp-launch doctor, ps and top for several hosts, which are namespaces whose network has a known rate."""
 
 import json
 import os
@@ -16,7 +16,7 @@ PROGRAMS = Path(os.environ["RP_PROGRAMS"])
 DEADLINE_S = 90
 
 
-class HostsDoctorTest(unittest.TestCase):
+class HostsProgramsTest(unittest.TestCase):
     def hosts(self, num: int) -> Hosts:
         """Returns hosts that are removed at the end of the test."""
         if not (PROGRAMS.parent / "lib" / "libroundpipe_mpi.so").exists():
@@ -29,19 +29,18 @@ class HostsDoctorTest(unittest.TestCase):
             self.skipTest(str(reason))
         return hosts
 
-    def start(self, hosts: Hosts, *options: str) -> subprocess.Popen:
-        command = [str(PROGRAMS / "rp-launch"), "doctor", *options]
-        job = subprocess.Popen(hosts.command("host0", command), env=os.environ | hosts.mpi_environment(), stdin=subprocess.DEVNULL,
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    def start(self, hosts: Hosts, *words: str, on: str = "host0") -> subprocess.Popen:
+        """Starts rp-launch on a host."""
+        job = subprocess.Popen(hosts.command(on, [str(PROGRAMS / "rp-launch"), *words]), env=os.environ | hosts.mpi_environment(),
+                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.addCleanup(job.kill)
         return job
 
-    def doctor(self, hosts: Hosts, *options: str, expect: int = 0) -> tuple[str, str]:
-        """Returns what rp-launch doctor prints, and its errors."""
-        job = self.start(hosts, *options)
+    def run_on(self, hosts: Hosts, *words: str, on: str = "host0", expect: int = 0) -> tuple[str, str]:
+        """Returns what rp-launch prints, and its errors."""
+        job = self.start(hosts, *words, on=on)
         out, errors = job.communicate(timeout=DEADLINE_S)
         self.assertEqual(job.returncode, expect, out + errors)
-        self.assert_nothing_left(hosts)
         return out, errors
 
     def assert_nothing_left(self, hosts: Hosts, within_s: float = 5):
@@ -50,6 +49,13 @@ class HostsDoctorTest(unittest.TestCase):
             self.assertLess(time.monotonic(), end, f"processes are left: {left}")
             time.sleep(0.02)
         self.assertEqual([str(path) for path in hosts.temporary("host0").glob("rp-launch-*")], [])
+
+
+class HostsDoctorTest(HostsProgramsTest):
+    def doctor(self, hosts: Hosts, *options: str, expect: int = 0) -> tuple[str, str]:
+        result = self.run_on(hosts, "doctor", *options, expect=expect)
+        self.assert_nothing_left(hosts)
+        return result
 
     def test_reports_the_rate_that_the_network_is_limited_to(self):
         hosts = self.hosts(3)
@@ -95,10 +101,11 @@ class HostsDoctorTest(unittest.TestCase):
     def test_an_interrupt_leaves_nothing(self):
         hosts = self.hosts(2)
         hosts.shape("200mbit")  # so that the measurement takes some seconds
-        for word in ("--dry-run", "host-network"):  # while the hosts are asked, and while they measure
-            job = self.start(hosts, "--hosts", "host0,host1")
-            while not self.runs(hosts, "host1", word):
-                self.assertIsNone(job.poll(), word)
+        # While the hosts are asked, and while they measure.
+        for begins in (lambda: hosts.processes_named("host0", "mpirun"), lambda: self.runs(hosts, "host1", "host-network")):
+            job = self.start(hosts, "doctor", "--hosts", "host0,host1")
+            while not begins():
+                self.assertIsNone(job.poll())
             job.send_signal(signal.SIGINT)
             out, errors = job.communicate(timeout=DEADLINE_S)
             self.assertEqual(job.returncode, 130, out + errors)
@@ -114,6 +121,71 @@ class HostsDoctorTest(unittest.TestCase):
             except OSError:
                 pass  # it has ended
         return False
+
+
+class HostsViewTest(HostsProgramsTest):
+    def setUp(self):
+        """Starts a run on two of three hosts."""
+        self.three = self.hosts(3)
+        self.job = self.start(self.three, "--hosts", "host0:1,host1:2", "sh", "-c", "echo ready; exec sleep 1000")
+        for _ in range(2):
+            self.assertIn("ready", self.job.stdout.readline())
+
+    def end_run(self):
+        for _ in range(2):  # its program knows no request to end
+            self.job.send_signal(signal.SIGTERM)
+            time.sleep(0.2)
+        self.job.communicate(timeout=DEADLINE_S)
+        self.assert_nothing_left(self.three)
+
+    def launchers(self, host: str) -> list[int]:
+        """Returns the processes that are the run's rp-launch on a host. The hosts have the machine's process numbers, so
+        ps finds the runs of all of them on each."""
+        return [pid for pid in self.three.processes_named(host, "rp-launch") if self.has_workers(pid)]
+
+    @staticmethod
+    def has_workers(pid: int) -> bool:
+        return b"\0--workers\0" in Path(f"/proc/{pid}/cmdline").read_bytes()
+
+    def test_ps_and_top_group_the_runs_by_host(self):
+        (first,), (second,) = self.launchers("host0"), self.launchers("host1")
+        out, _ = self.run_on(self.three, "ps", "--hosts", "host0,host2")
+        self.assertEqual([line for line in out.splitlines() if line.startswith("host ")], ["host host0", "host host2"])
+        self.assertRegex(out.split("host host2")[0], rf"(?m)^run {first}, for ")
+        # From any host of a run, all of its hosts are known.
+        out, _ = self.run_on(self.three, "top", "--all-nodes", "--json", "--count", "2", "--interval", "0.2", on="host1")
+        views = [json.loads(line) for line in out.splitlines()]
+        self.assertEqual([[host["host"] for host in view["hosts"]] for view in views], [["host0", "host1"]] * 2)
+        for host in views[1]["hosts"]:
+            self.assertEqual(host["problem"], "")
+            self.assertLessEqual({first, second}, {run["pid"] for run in host["runs"]})
+        self.end_run()
+
+    def test_a_host_that_is_lost_keeps_its_last_view_and_top_leaves_nothing(self):
+        top = self.start(self.three, "top", "--hosts", "host0,host2", "--interval", "0.2", "--json")
+        self.assertEqual([host["problem"] for host in json.loads(top.stdout.readline())["hosts"]], ["", ""])
+        self.three.cut("host2")
+        problems = ["", ""]
+        while not problems[1]:
+            problems = [host["problem"] for host in json.loads(top.stdout.readline())["hosts"]]
+        self.assertRegex(problems[1], "does not answer|has ended")
+        self.assertEqual(problems[0], "")
+        end = time.monotonic() + DEADLINE_S
+        while left := self.three.process_names("host2"):
+            self.assertLess(time.monotonic(), end, f"processes are left on the host that is cut off: {left}")
+            top.stdout.readline()
+        top.send_signal(signal.SIGINT)
+        top.communicate(timeout=DEADLINE_S)
+        self.assertEqual(top.returncode, 130)
+        self.three.restore("host2")
+        self.end_run()
+
+    def test_a_host_that_cannot_be_reached_has_its_reason_as_its_view(self):
+        self.three.cut("host2")
+        out, _ = self.run_on(self.three, "ps", "--hosts", "host0,host2", expect=69)
+        self.assertRegex(out, r"(?m)^host host0\nrun ")
+        self.assertIn("host host2\n  no route to host2\n  rp-launch: host host2 cannot be reached", out)
+        self.end_run()
 
 
 if __name__ == "__main__":
