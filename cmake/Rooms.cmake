@@ -68,7 +68,7 @@ rp_room(launcher/options USES common common/command_line hoststore hoststore/tas
 rp_room(launcher/doctor USES common common/command_line common/system common/files model_files launcher/process launcher/machine launcher/hosts)
 rp_room(launcher/hosts_doctor USES common common/system hoststore nodes launcher/machine launcher/events launcher/hosts
         launcher/doctor)
-rp_room(launcher/view USES common common/command_line common/system hoststore/records launcher/process launcher/machine launcher/events
+rp_room(launcher/view USES common common/command_line common/system hoststore/records launcher/process launcher/events
         launcher/hosts)
 rp_room(launcher/probe USES common common/system cuda launcher/machine launcher/doctor)
 rp_room(launcher USES common common/system common/files hoststore hoststore/records launcher/options launcher/process launcher/trace launcher/machine
