@@ -21,8 +21,7 @@ NodeMessageTag tag_of(Part part) {
   return {.kind = NodeMessageKind::kProbe, .number = static_cast<std::uint32_t>(part)};
 }
 
-constexpr int kClockQuestions = 10;  // the one that was answered soonest counts
-constexpr int kFirstPings = 10;      // are not counted, since the connection is only made then
+constexpr int kFirstPings = 10;  // are not counted, since the connection is only made then
 constexpr std::size_t kMinPings = 10;
 constexpr std::size_t kMaxPings = 200;
 // Messages in each direction. With more, those of both directions wait for each other in Open MPI's TCP, and reach only
@@ -30,6 +29,10 @@ constexpr std::size_t kMaxPings = 200;
 constexpr int kInFlight = 2;
 constexpr int kFirstMessages = 4;  // of the data, from which the number of the others follows
 constexpr int kMinMessages = 8;
+
+// To each node, of which the one that was answered soonest counts. Fewer if there are many nodes, because the first one
+// asks them one after the other.
+int num_clock_questions(int num_nodes) { return std::clamp(1000 / num_nodes, 2, 10); }
 
 double seconds_since(std::int64_t begin_ns) { return static_cast<double>(now_ns() - begin_ns) / 1e9; }
 
@@ -214,7 +217,7 @@ class Measuring {
     const Deadline end = Deadline::after_ns(
         std::min(end_of_part(0).left_ns(), static_cast<std::int64_t>(settings_.limit_seconds / 4 * 1e9)));
     std::optional<ClockDifference> best;
-    for (int i = 0; i < kClockQuestions; ++i) {
+    for (int i = 0; i < num_clock_questions(place_.num_nodes); ++i) {
       const std::int64_t asked = settings_.clock();
       messenger_.send(node, Part::kClock, std::int64_t{i});
       const auto theirs = messenger_.receive<std::int64_t>(node, Part::kClock, end);
@@ -229,7 +232,7 @@ class Measuring {
   }
 
   void answer() {
-    for (int i = 0; i < kClockQuestions; ++i) {
+    for (int i = 0; i < num_clock_questions(place_.num_nodes); ++i) {
       if (!messenger_.receive<std::int64_t>(0, Part::kClock, end_of_part(0))) return;
       messenger_.send(0, Part::kClock, settings_.clock());
     }

@@ -46,7 +46,8 @@ std::vector<HostAnswer> ask_hosts(const NodesCommand& run, const ChildSpec& mpir
     goes_on = wait(set, deadline);
   }
   std::vector<HostAnswer> answers;
-  for (const Question& question : questions) {
+  for (Question& question : questions) {
+    (void)question.run.process().try_reap();  // this process may have had no processor until the deadline
     HostAnswer& answer = answers.emplace_back(question.run.answer());
     answer.output = kernel_file_text(cat("/proc/self/fd/", question.output.get()));
   }

@@ -169,12 +169,13 @@ class HostsView {
     const auto is_ready = [since_ns](const auto& stream) {
       return stream->has_ended() || stream->has_view_since(since_ns);
     };
-    while (signal_ == 0 && !deadline.passed() && !(std::ranges::all_of(streams_, is_ready))) {
+    // Reads what has come even if this process got no processor until the deadline.
+    do {
       PollSet set;
       set.add(signals_->fd(), POLLIN, [this] { read_signals(); });
       for (const auto& stream : streams_) stream->add_to(set);
       set.wait(deadline);
-    }
+    } while (signal_ == 0 && !deadline.passed() && !std::ranges::all_of(streams_, is_ready));
   }
 
   void read_signals() {
