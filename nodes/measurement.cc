@@ -215,7 +215,7 @@ class Measuring {
   [[nodiscard]] std::optional<ClockDifference> ask(int node) {
     // A node that does not answer leaves time for the others.
     const Deadline end = Deadline::after_ns(
-        std::min(end_of_part(0).left_ns(), static_cast<std::int64_t>(settings_.limit_seconds / 4 * 1e9)));
+        std::min(end_of_part(0).left_ns(), static_cast<std::int64_t>(settings_.limit_seconds / 2 * 1e9)));
     std::optional<ClockDifference> best;
     for (int i = 0; i < num_clock_questions(place_.num_nodes); ++i) {
       const std::int64_t asked = settings_.clock();

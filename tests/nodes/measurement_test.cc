@@ -69,7 +69,7 @@ TEST(MeasureNodes, MeasuresEachPairOfNeighboursOnce) {
 
 TEST(MeasureNodes, ANodeThatDoesNotAnswerLeavesOutItsOwnPairsOnly) {
   MeasurementSettings settings = quick();
-  settings.limit_seconds = 1.5;
+  settings.limit_seconds = 2.5;
   const NodesMeasurement measured = measure(std::vector<double>(4), settings, 3);
   ASSERT_EQ(measured.links.size(), 4U);
   std::string answers;
