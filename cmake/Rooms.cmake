@@ -62,13 +62,17 @@ rp_room(coordinator USES common common/system hoststore hoststore/records schedu
 rp_room(launcher/process USES common common/system hoststore hoststore/records)
 rp_room(launcher/trace USES common common/system common/files hoststore hoststore/records launcher/process)
 rp_room(launcher/machine USES common common/system common/files hoststore launcher/process)
-rp_room(launcher/hosts USES common common/system hoststore launcher/process)
+rp_room(launcher/events USES common common/system launcher/process)
+rp_room(launcher/hosts USES common common/system hoststore launcher/process launcher/machine launcher/events)
 rp_room(launcher/options USES common common/command_line hoststore hoststore/task_file launcher/process launcher/machine launcher/hosts)
-rp_room(launcher/doctor USES common common/command_line common/system common/files model_files launcher/process launcher/machine)
-rp_room(launcher/view USES common common/command_line common/system hoststore/records launcher/process)
+rp_room(launcher/doctor USES common common/command_line common/system common/files model_files launcher/process launcher/machine launcher/hosts)
+rp_room(launcher/hosts_doctor USES common common/system hoststore nodes launcher/machine launcher/events launcher/hosts
+        launcher/doctor)
+rp_room(launcher/view USES common common/command_line common/system hoststore/records launcher/process launcher/events
+        launcher/hosts)
 rp_room(launcher/probe USES common common/system cuda launcher/machine launcher/doctor)
 rp_room(launcher USES common common/system common/files hoststore hoststore/records launcher/options launcher/process launcher/trace launcher/machine
-        launcher/hosts launcher/doctor launcher/view)
+        launcher/events launcher/hosts launcher/doctor launcher/hosts_doctor launcher/view)
 rp_room(models/layers LIBTORCH USES common kernels kernels/cpu model_files/config model_files)
 rp_room(models LIBTORCH USES common common/checked_files kernels model_files/config model_files model_files/weights models/layers)
 rp_room(pipeline/description LIBTORCH USES common common/system hoststore models/layers)

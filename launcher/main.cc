@@ -9,14 +9,15 @@
 #include "common/program_main.h"
 #include "common/text.h"
 #include "launcher/doctor/doctor.h"
+#include "launcher/events/signal_reader.h"
 #include "launcher/hosts/mpi_parent.h"
 #include "launcher/hosts/mpirun_command.h"
+#include "launcher/hosts_doctor/hosts_doctor.h"
 #include "launcher/launch_plan.h"
 #include "launcher/machine/mpi_job.h"
 #include "launcher/nodes_run.h"
 #include "launcher/options/options.h"
 #include "launcher/options/replay_options.h"
-#include "launcher/signal_reader.h"
 #include "launcher/supervisor.h"
 #include "launcher/view/ctl.h"
 #include "launcher/view/ps.h"
@@ -51,14 +52,22 @@ int launch_on_hosts(const rp::LaunchOptions& options) {
   return rp::print_output(text + "\n");
 }
 
+int run_doctor(const rp::DoctorOptions& options, const std::string& library_path) {
+  if (options.host_part != rp::DoctorOptions::HostPart::kNone)
+    return rp::run_host_part(options.host_part, own_directory(), library_path);
+  if (!options.hosts.empty() && !options.help) return rp::run_hosts_doctor(options, own_directory());
+  return rp::run_doctor(options, own_directory(), library_path);
+}
+
 int launch(const std::vector<std::string>& arguments) {
   const std::string library_path = rp::environment_value("LD_LIBRARY_PATH").value_or("");
   if (!arguments.empty()) {
     const std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
     const std::string& command = arguments[0];
-    if (command == "doctor") return rp::run_doctor(rp::parse_doctor_options(rest), own_directory(), library_path);
+    if (command == "doctor") return run_doctor(rp::parse_doctor_options(rest), library_path);
     if (command == "ctl") return rp::run_control(rp::parse_control_options(rest));
-    if (command == "ps" || command == "top") return rp::run_view(rp::parse_view_options(command == "top", rest));
+    if (command == "ps" || command == "top")
+      return rp::run_view(rp::parse_view_options(command == "top", rest), own_directory());
   }
   rp::keep_early_signals();
   const bool is_replay = !arguments.empty() && arguments[0] == "replay";

@@ -1,11 +1,9 @@
 #include "launcher/nodes_run.h"
 
 #include <poll.h>
-#include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -15,13 +13,12 @@
 
 #include "common/system/clock.h"
 #include "common/text.h"
-#include "launcher/host_check.h"
+#include "launcher/events/poll_set.h"
+#include "launcher/events/signal_reader.h"
 #include "launcher/hosts/connection_watch.h"
+#include "launcher/hosts/host_check.h"
+#include "launcher/hosts/mpirun_process.h"
 #include "launcher/machine/child_process.h"
-#include "launcher/machine/program_path.h"
-#include "launcher/poll_set.h"
-#include "launcher/process/runtime_settings.h"
-#include "launcher/signal_reader.h"
 #include "roundpipe/error.h"
 
 namespace rp {
@@ -33,12 +30,6 @@ constexpr std::int64_t kMpirunEndNs = 10 * kNsPerSecond;
 constexpr std::int64_t kLookNs = kNsPerSecond / 4;  // at mpirun's connections
 // What the daemons of other hosts need to end their processes when mpirun was killed. Until then these may still write.
 constexpr std::int64_t kDaemonsEndNs = 3 * kNsPerSecond;
-
-std::filesystem::path find_mpirun() try {
-  return find_program("mpirun", {}, environment_value("PATH").value_or(""));
-} catch (const Error&) {
-  throw Error(ExitCode::kNotFound, "--hosts needs Open MPI 4, and there is no mpirun in PATH: install openmpi-bin");
-}
 
 // Returns true if a run with this exit code has lost a process or a host, so that another run may go on from its newest
 // checkpoint. Codes by which a run reports what would only happen again are left out.
@@ -53,14 +44,7 @@ class NodesRun {
  public:
   explicit NodesRun(NodesRunOptions options) : options_(std::move(options)) {
     signal(SIGPIPE, SIG_IGN);
-    spec_.program = find_mpirun();
-    for (char** entry = environ; *entry != nullptr; ++entry) {
-      const std::string text = *entry;
-      if (!concerns_whole_run(text.substr(0, text.find('=')))) spec_.environment.push_back(text);
-    }
-    const sigset_t handled = SignalReader::handled();
-    pthread_sigmask(SIG_BLOCK, &handled, &spec_.signal_mask);
-    getrlimit(RLIMIT_NOFILE, &spec_.open_files);
+    spec_ = mpirun_spec();
     signals_.emplace();
     if (options_.time_limit_seconds > 0) time_limit_ = Deadline::after_ns(options_.time_limit_seconds * kNsPerSecond);
   }
@@ -84,9 +68,14 @@ class NodesRun {
   }
 
  private:
-  [[nodiscard]] ChildProcess start(const NodesCommand& command) {
-    spec_.arguments = mpirun_arguments(command);
-    return ChildProcess::start(spec_);
+  [[nodiscard]] ChildProcess start(NodesCommand command) const {
+    ChildSpec spec = spec_;
+    std::string hosts;
+    for (const Host& host : command.hosts) hosts += cat(hosts.empty() ? "" : ",", host.name);
+    spec.environment.push_back(cat(kNodeHostsVariable, "=", hosts));
+    command.variables.emplace_back(kNodeHostsVariable);
+    spec.arguments = mpirun_arguments(command);
+    return ChildProcess::start(spec);
   }
 
   int run_once() {
@@ -168,7 +157,9 @@ class NodesRun {
   }
 
   [[nodiscard]] std::vector<HostAnswer> ask_hosts() {
-    return rp::ask_hosts(options_.command, spec_, [this](PollSet& set, const Deadline& deadline) {
+    NodesCommand question = options_.command;
+    question.options.emplace_back("--dry-run");
+    return rp::ask_hosts(question, spec_, [this](PollSet& set, const Deadline& deadline) {
       set.add(signals_->fd(), POLLIN, [this] { read_signals(); });
       set.wait(deadline);
       return !ends_at_once_;

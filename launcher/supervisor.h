@@ -13,15 +13,15 @@
 #include <vector>
 
 #include "launcher/ending.h"
+#include "launcher/events/poll_set.h"
+#include "launcher/events/signal_reader.h"
 #include "launcher/hang_watch.h"
 #include "launcher/lifecycles.h"
 #include "launcher/lost_workers.h"
 #include "launcher/member.h"
 #include "launcher/oom_watch.h"
-#include "launcher/poll_set.h"
 #include "launcher/progress_watch.h"
 #include "launcher/report.h"
-#include "launcher/signal_reader.h"
 #include "launcher/trace/run_trace.h"
 
 namespace rp {

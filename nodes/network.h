@@ -28,6 +28,7 @@ enum class NodeMessageKind : std::uint8_t {
   kMasters,     // a piece of the masters of a parameter; its number is the pipeline
   kLosses,      // the losses of a round; its number is the pipeline
   kHeartbeat,   // the sender is alive
+  kProbe,       // of a measurement of the network
 };
 
 struct NodeMessageTag {

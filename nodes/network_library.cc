@@ -10,13 +10,13 @@
 
 namespace rp {
 
-std::unique_ptr<NodeNetwork> connect_nodes(int num_nodes) {
-  const OwnLibrary loaded = load_own_library("libroundpipe_mpi.so");
+const NetworkLibrary& load_network_library(const std::filesystem::path& folder) {
+  const OwnLibrary loaded = load_own_library(kNetworkLibraryFile, folder);
   if (!loaded.exists) {
     throw Error(ExitCode::kNoResource,
-                cat("this is one of ", num_nodes, " nodes, and ", loaded.path.string(),
-                    " does not exist: build it where Open MPI's headers are (libopenmpi-dev): scripts/build.sh release "
-                    "programs; or start the run on one node"));
+                cat("a run on several nodes needs ", loaded.path.string(),
+                    ", which does not exist: build it where Open MPI's headers are (libopenmpi-dev): scripts/build.sh "
+                    "release programs; or start the run on one node"));
   }
   if (loaded.handle == nullptr) {
     throw Error(ExitCode::kNoResource,
@@ -27,7 +27,11 @@ std::unique_ptr<NodeNetwork> connect_nodes(int num_nodes) {
     throw Error(ExitCode::kNoResource, cat(loaded.path.string(), " is of another version than this program (",
                                            RP_VERSION, "); install both from one build"));
   }
-  std::unique_ptr<NodeNetwork> network = library->connect();
+  return *library;
+}
+
+std::unique_ptr<NodeNetwork> connect_nodes(int num_nodes, const std::filesystem::path& folder) {
+  std::unique_ptr<NodeNetwork> network = load_network_library(folder).connect();
   if (network->place().num_nodes != num_nodes) {
     throw Error(
         ExitCode::kNoResource,

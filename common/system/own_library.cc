@@ -14,8 +14,8 @@ std::filesystem::path own_directory() {
 
 }  // namespace
 
-OwnLibrary load_own_library(const std::string& file_name) {
-  OwnLibrary library{.path = own_directory() / file_name};
+OwnLibrary load_own_library(const std::string& file_name, const std::filesystem::path& folder) {
+  OwnLibrary library{.path = (folder.empty() ? own_directory() : folder) / file_name};
   library.exists = std::filesystem::exists(library.path);
   if (!library.exists) return library;
   library.handle = dlopen(library.path.c_str(), RTLD_NOW | RTLD_GLOBAL);

@@ -16,7 +16,7 @@ struct OwnLibrary {
 };
 
 // Loads the library of this file name. It is loaded once and never unloaded, and its symbols are
-// available to libraries that are loaded later.
-[[nodiscard]] OwnLibrary load_own_library(const std::string& file_name);
+// available to libraries that are loaded later. `folder`: where it is; default: next to this code.
+[[nodiscard]] OwnLibrary load_own_library(const std::string& file_name, const std::filesystem::path& folder = {});
 
 }  // namespace rp

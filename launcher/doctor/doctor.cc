@@ -22,9 +22,11 @@ constexpr const char* kProbe = "rp-probe";
 constexpr double kProbeSeconds = 60;  // limit for the start of a probe, its allocations and one measurement
 
 cxxopts::Options make_parser() {
-  return option_parser("rp-launch doctor",
-                       "Looks at this machine's GPUs, cores and limits, and says what is wrong with them.", "[options]",
-                       doctor_option_specs());
+  return option_parser(
+      "rp-launch doctor",
+      "Looks at this machine's GPUs, cores and limits, or at several hosts, and says what is wrong with "
+      "them.",
+      "[options] [program]", doctor_option_specs());
 }
 
 std::string today() {
@@ -76,6 +78,32 @@ std::vector<Gpu> chosen_gpus(const std::optional<GpuRequest>& asked, DoctorRepor
   return without_repeats(choice.gpus);
 }
 
+void read_hosts(const cxxopts::ParseResult& parsed, DoctorOptions& options) {
+  const bool has_hosts = parsed.count("hosts") > 0;
+  const bool has_file = parsed.count("hostfile") > 0;
+  if (has_hosts && has_file) throw Error(ExitCode::kUsage, "--hosts and --hostfile are both set, choose one");
+  if (!has_hosts && !has_file) return;
+  options.hosts = has_hosts ? parse_hosts("--hosts", parsed["hosts"].as<std::string>())
+                            : read_hostfile(parsed["hostfile"].as<std::string>());
+  if (!options.profile.empty())
+    throw Error(ExitCode::kUsage, "--profile is for one machine; run rp-launch doctor --profile on one of the hosts");
+  if (options.gpus) options.options_of_node = {"--gpus", parsed["gpus"].as<std::string>()};
+}
+
+void read_words(const std::vector<std::string>& words, DoctorOptions& options) {
+  if (words.empty()) return;
+  if (!options.hosts.empty()) {
+    options.command = words;
+  } else if (words == std::vector<std::string>{kHostFactsWord}) {
+    options.host_part = DoctorOptions::HostPart::kFacts;
+  } else if (words == std::vector<std::string>{kHostNetworkWord}) {
+    options.host_part = DoctorOptions::HostPart::kNetwork;
+  } else {
+    throw Error(ExitCode::kUsage, cat("doctor takes options only, not \"", words[0],
+                                      "\"; a program of that name is started with rp-launch -- doctor"));
+  }
+}
+
 }  // namespace
 
 const std::vector<OptionSpec>& doctor_option_specs() {
@@ -84,7 +112,15 @@ const std::vector<OptionSpec>& doctor_option_specs() {
        .argument = "N|LIST|all",
        .default_text = "all that are visible",
        .help = "Look at these GPUs, as --gpus of rp-launch; exit code 69 if one is missing",
-       .details = "Measure these GPUs, named as for [rp-launch](launcher.md#gpus); exit code 69 if one is missing"},
+       .details =
+           "Measure these GPUs, named as for [rp-launch](launcher.md#gpus); exit code 69 if one is missing. With "
+           "`--hosts`: each host must have them"},
+      {.name = "hostfile", .argument = "FILE", .help = "Read the hosts from a file, with one in each line"},
+      {.name = "hosts",
+       .argument = "LIST",
+       .help = "Find out whether these hosts, such as a:8,b:8, can run a job together",
+       .details = "Find out whether these hosts, such as `a:8,b:8`, can run a job together: see [Several "
+                  "hosts](#several-hosts)"},
       {.name = "json", .help = "Print JSON"},
       {.name = "profile",
        .argument = "FILE",
@@ -101,14 +137,12 @@ DoctorOptions parse_doctor_options(const std::vector<std::string>& arguments) {
   DoctorOptions options;
   try {
     const cxxopts::ParseResult parsed = make_parser().parse(static_cast<int>(words.size()), words.data());
-    if (!parsed.unmatched().empty()) {
-      throw Error(ExitCode::kUsage, cat("doctor takes options only, not \"", parsed.unmatched()[0],
-                                        "\"; a program of that name is started with rp-launch -- doctor"));
-    }
     options.help = parsed.count("help") > 0;
     options.json = parsed.count("json") > 0;
     if (parsed.count("gpus") > 0) options.gpus = parse_gpus("--gpus", parsed["gpus"].as<std::string>());
     if (parsed.count("profile") > 0) options.profile = parse_file("--profile", parsed["profile"].as<std::string>());
+    read_hosts(parsed, options);
+    read_words(parsed.unmatched(), options);
   } catch (const cxxopts::exceptions::exception& error) {
     throw Error(ExitCode::kUsage, cat(error.what(), "; rp-launch doctor --help lists the options"));
   }

@@ -197,6 +197,20 @@ std::vector<Advice> advice_on(const DoctorReport& report) {
   return list;
 }
 
+std::string advice_text(const std::vector<Advice>& list) {
+  std::string text;
+  for (const bool is_problem : {true, false}) {
+    bool first = true;
+    for (const Advice& advice : list) {
+      if (advice.is_problem != is_problem) continue;
+      if (first) text += is_problem ? "\nwhat is wrong, and what to do\n" : "\ngood to know\n";
+      first = false;
+      text += cat("  ", advice.about, ": ", advice.text, "\n");
+    }
+  }
+  return text;
+}
+
 std::string doctor_text(const DoctorReport& report) {
   const GpuSystem& system = report.system;
   std::string text;
@@ -218,16 +232,7 @@ std::string doctor_text(const DoctorReport& report) {
   TextTable limits({"limit", "now"});
   for (const LimitLine& line : report.limits) limits.add({line.name, line.value});
   text += cat("\n", nodes.text(), "\n", limits.text());
-  for (const bool is_problem : {true, false}) {
-    bool first = true;
-    for (const Advice& advice : advice_on(report)) {
-      if (advice.is_problem != is_problem) continue;
-      if (first) text += is_problem ? "\nwhat is wrong, and what to do\n" : "\ngood to know\n";
-      first = false;
-      text += cat("  ", advice.about, ": ", advice.text, "\n");
-    }
-  }
-  return text;
+  return text + advice_text(advice_on(report));
 }
 
 }  // namespace rp

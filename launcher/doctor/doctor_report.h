@@ -33,6 +33,9 @@ struct DoctorReport {
 // about them: the report itself states that there are none.
 [[nodiscard]] std::vector<Advice> advice_on(const DoctorReport& report);
 
+// Returns two lists with their headings: what is wrong, and what is good to know. Empty if there is no advice.
+[[nodiscard]] std::string advice_text(const std::vector<Advice>& list);
+
 [[nodiscard]] std::string doctor_text(const DoctorReport& report);
 [[nodiscard]] std::string doctor_json(const DoctorReport& report);
 

@@ -60,7 +60,7 @@ const MpirunFailure* mpirun_failure(int code) {
 }
 
 bool concerns_whole_run(const std::string& variable) {
-  constexpr std::array kNames = {"RP_HOSTS", "RP_HOSTFILE", "RP_TIME_LIMIT", "RP_ON_NODE_FAILURE"};
+  constexpr std::array kNames = {"RP_HOSTS", "RP_HOSTFILE", "RP_TIME_LIMIT", "RP_ON_NODE_FAILURE", kNodeHostsVariable};
   return std::ranges::find(kNames, variable) != kNames.end();
 }
 

@@ -37,6 +37,10 @@ struct MpirunFailure {
 // or each would start all hosts again.
 [[nodiscard]] bool concerns_whole_run(const std::string& variable);
 
+// The variable with the hosts of a run, which each of its rp-launch processes has, so that `rp-launch top` finds all of
+// them from any of them.
+inline constexpr const char* kNodeHostsVariable = "RP_NODE_HOSTS";
+
 // Returns the names of this process's variables that the runs on all hosts need: those of RoundPipe,
 // and the path of libraries.
 [[nodiscard]] std::vector<std::string> passed_variables();

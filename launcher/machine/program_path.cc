@@ -66,14 +66,18 @@ fs::path find_program(const std::string& name, const fs::path& own_directory, co
                                        hint_of_missing(name, own_directory)));
 }
 
-fs::path find_cuda_plugin(const fs::path& own_directory, const std::string& library_path) {
+fs::path find_library(const std::string& file_name, const fs::path& own_directory, const std::string& library_path) {
   std::vector<fs::path> directories{own_directory, own_directory / ".." / "lib", own_directory / RP_LIBRARY_DIRECTORY};
   add_directories(library_path, directories);
   for (const fs::path& directory : directories) {
     std::error_code ignored;
-    if (fs::is_regular_file(directory / kCudaPlugin, ignored)) return directory / kCudaPlugin;
+    if (fs::is_regular_file(directory / file_name, ignored)) return directory / file_name;
   }
   return {};
+}
+
+fs::path find_cuda_plugin(const fs::path& own_directory, const std::string& library_path) {
+  return find_library(kCudaPlugin, own_directory, library_path);
 }
 
 }  // namespace rp

@@ -14,9 +14,14 @@ namespace rp {
 [[nodiscard]] std::filesystem::path find_program(const std::string& name, const std::filesystem::path& own_directory,
                                                  const std::string& search_path);
 
-// Returns the path of the plug-in that workers on GPUs load. Looks next to rp-launch, in the
-// library directory of its build or installation, and in the directories of `library_path` (in the
-// format of LD_LIBRARY_PATH). Empty if it is in none of them.
+// Returns the path of a library of this installation. Looks next to rp-launch, in the library
+// directory of its build or installation, and in the directories of `library_path` (in the format
+// of LD_LIBRARY_PATH). Empty if it is in none of them.
+[[nodiscard]] std::filesystem::path find_library(const std::string& file_name,
+                                                 const std::filesystem::path& own_directory,
+                                                 const std::string& library_path);
+
+// Returns the path of the plug-in that workers on GPUs load.
 [[nodiscard]] std::filesystem::path find_cuda_plugin(const std::filesystem::path& own_directory,
                                                      const std::string& library_path);
 inline constexpr const char* kCudaPlugin = "libroundpipe_cuda.so";

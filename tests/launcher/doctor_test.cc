@@ -182,6 +182,18 @@ TEST(Doctor, TakesItsOptionsAndNothingElse) {
   }
 }
 
+TEST(Doctor, LooksAtSeveralHostsWithTheNumbersAndTheProgramOfARun) {
+  const DoctorOptions options =
+      parse_doctor_options({"--hosts", "a:8,b:4", "--gpus", "all", "--", "train", "--model", "m"});
+  EXPECT_EQ(options.hosts, (std::vector<Host>{{.name = "a", .num_workers = 8}, {.name = "b", .num_workers = 4}}));
+  EXPECT_EQ(options.options_of_node, (std::vector<std::string>{"--gpus", "all"}));
+  EXPECT_EQ(options.command, (std::vector<std::string>{"train", "--model", "m"}));
+  EXPECT_EQ(parse_doctor_options({kHostFactsWord}).host_part, DoctorOptions::HostPart::kFacts);
+  EXPECT_EQ(parse_doctor_options({kHostNetworkWord, "--"}).host_part, DoctorOptions::HostPart::kNetwork);
+  EXPECT_THROW((void)parse_doctor_options({"--hosts", "a", "--hostfile", "f"}), Error);
+  EXPECT_THROW((void)parse_doctor_options({"--hosts", "a", "--profile", "f"}), Error);
+}
+
 TEST(Doctor, ItsManualNamesExactlyItsOptions) { expect_documented("doctor.md", option_rows(doctor_option_specs())); }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "common/system/fd.h"
 #include "hoststore/records/fault_board.h"
 #include "launcher/view/ctl.h"
+#include "launcher/view/hosts_view.h"
 #include "launcher/view/ps.h"
 #include "launcher/view/run_report.h"
 #include "launcher/view/runs.h"
@@ -197,6 +198,41 @@ TEST(ControlOptions, AskForAWorkerOfARun) {
 }
 
 TEST(ViewOptions, TheManualHasTheirTable) { expect_documented("ps.md", option_rows(view_option_specs(true))); }
+
+TEST(HostsView, GroupsTheRunsByHostAndKeepsTheLastViewOfALostOne) {
+  const std::string run = runs_text({.now = {run_at(3725, 57, 61)}});
+  const std::vector<HostView> views = {
+      {.host = "a", .text = run, .problem = {}},
+      {.host = "b", .text = run, .problem = "does not answer; this was seen 9 s ago\n"},
+      {.host = "c", .text = {}, .problem = "no route to c\nrp-launch: host c cannot be reached\x1b[2J\n"}};
+  EXPECT_EQ(host_views_text(views), "host a\n" + run + "\nhost b\n  does not answer; this was seen 9 s ago\n" + run +
+                                        "\nhost c\n  no route to c\n  rp-launch: host c cannot be reached\\x1b[2J\n");
+  std::vector<HostView> json_views = views;
+  for (HostView& view : json_views) view.text = view.text.empty() ? "" : runs_json({.now = {run_at(3725, 57, 61)}});
+  const auto json = nlohmann::json::parse(host_views_json(json_views));
+  EXPECT_EQ(json["hosts"][0]["host"], "a");
+  EXPECT_EQ(json["hosts"][0]["runs"][0]["pid"], 811);
+  EXPECT_EQ(json["hosts"][1]["problem"], views[1].problem);
+  EXPECT_EQ(json["hosts"][2]["runs"].size(), 0U);
+}
+
+TEST(HostsView, AViewPassesThroughItsLine) {
+  const std::string text = "run 1\n  \"worker 0\"\x1b\n";
+  const std::string line = host_view_line(text);
+  EXPECT_EQ(line.find('\n'), line.size() - 1);
+  EXPECT_EQ(text_of_host_view(line), text);
+  EXPECT_EQ(text_of_host_view(line.substr(0, line.size() - 1) + "\r"), text);  // a terminal is in between
+  EXPECT_EQ(text_of_host_view("a shell's greeting"), "");
+  EXPECT_EQ(text_of_host_view("{\"view\":3}"), "");
+}
+
+TEST(ViewOptions, NameTheHostsOnce) {
+  EXPECT_EQ(parse_view_options(true, {"--hosts", "a:8,b"}).hosts,
+            (std::vector<Host>{{.name = "a", .num_workers = 8}, {.name = "b"}}));
+  EXPECT_TRUE(parse_view_options(false, {"--all-nodes"}).shows_all_nodes);
+  EXPECT_TRUE(parse_view_options(true, {kHostViewWord, "--interval", "3", "--"}).is_for_other_host);
+  EXPECT_THROW((void)parse_view_options(true, {"--hosts", "a", "--all-nodes"}), Error);
+}
 
 }  // namespace
 }  // namespace rp

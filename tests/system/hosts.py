@@ -163,6 +163,13 @@ exec "$@"
             _run([*_enter(self._holders[name], "net"), "ip", "neigh", "flush", "dev", "eth0"])
         (self.directory / host / "cut").unlink()
 
+    def separate(self, hosts: list[str]) -> None:
+        """Ends the connections of these hosts with each other, as a firewall does that drops what it does not know. They
+        still reach the others."""
+        for host in hosts:
+            _run([*_enter(self._holders["switch"], "net"), "ip", "link", "set", f"port{self.names.index(host)}",
+                  "type", "bridge_slave", "isolated", "on"])
+
     def _set_port(self, host: str, state: str) -> None:
         _run([*_enter(self._holders["switch"], "net"), "ip", "link", "set", f"port{self.names.index(host)}", state])
 

@@ -1,4 +1,4 @@
-#include "launcher/poll_set.h"
+#include "launcher/events/poll_set.h"
 
 #include <algorithm>
 #include <cerrno>

@@ -1,4 +1,4 @@
-// launcher/poll_set.h
+// launcher/events/poll_set.h
 // Waits until any of several descriptors is ready, then calls the handlers of those that are.
 #pragma once
 

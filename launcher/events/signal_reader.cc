@@ -1,4 +1,4 @@
-#include "launcher/signal_reader.h"
+#include "launcher/events/signal_reader.h"
 
 #include <unistd.h>
 

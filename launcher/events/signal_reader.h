@@ -1,4 +1,4 @@
-// launcher/signal_reader.h
+// launcher/events/signal_reader.h
 // Receives the signals that rp-launch handles, through a descriptor for poll().
 #pragma once
 
