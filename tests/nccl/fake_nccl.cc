@@ -26,6 +26,7 @@ struct FakeGroup {
   std::uint64_t number = 0;  // of its communicator, from 0
   CUstream_st* stream = nullptr;
   bool is_enqueued = false;
+  rp::test::FakeTicket* ticket = nullptr;
   std::vector<FakeCall> calls{};
 };
 
@@ -58,6 +59,7 @@ struct FakeNccl::State {
   std::mt19937 random RP_GUARDED_BY(mutex);
   int num_ids RP_GUARDED_BY(mutex) = 0;
   std::vector<std::unique_ptr<ncclComm>> comms RP_GUARDED_BY(mutex);
+  std::vector<std::unique_ptr<FakeTicket>> tickets RP_GUARDED_BY(mutex);
   std::set<int> hanging_ranks RP_GUARDED_BY(mutex);
   std::map<std::string, NcclResult> failures RP_GUARDED_BY(mutex);
   std::map<std::string, int> calls RP_GUARDED_BY(mutex);
@@ -68,6 +70,7 @@ struct FakeNccl::State {
 
   void run();
   [[nodiscard]] std::vector<std::function<void()>> possible() RP_REQUIRES(mutex);
+  void enqueue(FakeGroup& group) RP_REQUIRES(mutex);
   void add_transfers(ncclComm& comm, std::vector<std::function<void()>>& actions) RP_REQUIRES(mutex);
   [[nodiscard]] ncclComm* find(const std::string& id, int rank) RP_REQUIRES(mutex);
   [[nodiscard]] FakeGroup* running(ncclComm& comm) RP_REQUIRES(mutex);
@@ -193,6 +196,9 @@ NcclResult comm_abort(ncclComm* comm) {
   const Call call("ncclCommAbort", comm);
   MutexLock lock(state().mutex);
   comm->is_aborted = true;
+  for (const FakeGroup& group : comm->groups) {
+    if (group.ticket != nullptr) group.ticket->done.store(1, std::memory_order_release);
+  }
   comm->groups.clear();
   for (const auto& peer : state().comms) {
     if (state().settings.notices_loss && peer->id == comm->id && peer->error == NcclResult::kSuccess)
@@ -293,7 +299,19 @@ ncclComm* FakeNccl::State::find(const std::string& id, int rank) {
 FakeGroup* FakeNccl::State::running(ncclComm& comm) {
   if (comm.is_aborted || hanging_ranks.contains(comm.rank)) return nullptr;
   if (comm.groups.empty() || !comm.groups.front().is_enqueued) return nullptr;
-  return &comm.groups.front();
+  FakeGroup& first = comm.groups.front();
+  return first.ticket->is_reached.load(std::memory_order_acquire) ? &first : nullptr;
+}
+
+void FakeNccl::State::enqueue(FakeGroup& group) {
+  tickets.push_back(std::make_unique<FakeTicket>());
+  group.ticket = tickets.back().get();
+  group.is_enqueued = true;
+  if (settings.enqueue) {
+    settings.enqueue(group.stream, *group.ticket);
+  } else {
+    group.ticket->is_reached.store(true, std::memory_order_release);
+  }
 }
 
 void FakeNccl::State::note_mistake(const ncclComm& comm, const std::string& text) {
@@ -354,13 +372,14 @@ std::vector<std::function<void()>> FakeNccl::State::possible() {
       actions.push_back([&comm] { comm.is_finalized = true; });
     for (FakeGroup& group : comm.groups) {
       if (group.is_enqueued) continue;
-      actions.push_back([&group] { group.is_enqueued = true; });
+      actions.push_back([this, &group]() RP_REQUIRES(mutex) { enqueue(group); });
       break;
     }
     add_transfers(comm, actions);
     const FakeGroup* const group = running(comm);
     if (group != nullptr && std::ranges::all_of(group->calls, [](const FakeCall& call) { return call.is_done; })) {
       actions.push_back([this, &comm]() RP_REQUIRES(mutex) {
+        comm.groups.front().ticket->done.store(1, std::memory_order_release);
         comm.groups.pop_front();
         ++num_groups;
       });

@@ -17,10 +17,14 @@
 // time, and calls with a communicator that was aborted or destroyed. After a mistake between two
 // ranks all ranks get an error, so that the test ends.
 //
-// A stream is any address that the test chooses. Only one FakeNccl may exist in a process at a time.
+// A stream is any address that the test chooses, and executes nothing but groups. With `enqueue`, the
+// groups take their place among what other code enqueues on it. Only one FakeNccl may exist in a
+// process at a time.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <random>
@@ -33,10 +37,19 @@
 
 namespace rp::test {
 
+// Connects a group with a stream that other code uses.
+struct FakeTicket {
+  std::atomic<bool> is_reached{false};  // everything before the group is executed
+  std::atomic<std::uint64_t> done{0};   // 1: the group is executed, and what comes after it may be
+};
+
 struct FakeNcclSettings {
   unsigned seed = 1;
   int max_delay_us = 0;      // before whatever happens, and within each call, at random
   bool notices_loss = true;  // the peers of a rank that aborts get kRemoteError
+  // Enqueues on the stream what sets `is_reached`, and after it a wait for `done`. The ticket exists as
+  // long as the FakeNccl. Empty: a group is reached at once.
+  std::function<void(CUstream_st* stream, FakeTicket& ticket)> enqueue{};
 };
 
 class FakeNccl {
