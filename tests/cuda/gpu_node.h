@@ -46,7 +46,7 @@ class GpuNode {
   }
   ~GpuNode() {
     communicator_.abort();
-    for (CudaStream* stream : {&compute_, &exchange_, &download_}) (void)stream->drain_within(kLongNs);
+    (void)becomes_idle();
   }
   GpuNode(const GpuNode&) = delete;
   GpuNode& operator=(const GpuNode&) = delete;
@@ -55,6 +55,13 @@ class GpuNode {
   [[nodiscard]] bool connect(const NcclId& id, std::int64_t timeout_ns) {
     context_.make_current();
     return communicator_.connect(id, timeout_ns);
+  }
+
+  // Waits until all streams have nothing left to do. Returns false if that takes too long.
+  [[nodiscard]] bool becomes_idle() {
+    bool is_idle = true;
+    for (CudaStream* stream : {&compute_, &exchange_, &download_}) is_idle = stream->drain_within(kLongNs) && is_idle;
+    return is_idle;
   }
 
   // Moves a gradient. `piece_of`: called with the number of the piece, the gradient and the memory for

@@ -92,6 +92,23 @@ TEST(NcclExchange, NodeThatIsAloneExchangesWithItself) {
   EXPECT_THAT(nccl.mistakes(), testing::IsEmpty());
 }
 
+// Two buffers take turns, so the third piece waits until the first one is downloaded.
+TEST(NcclExchange, ReceivedPartsStayUntilTheyAreDownloaded) {
+  constexpr int kDownloads = 4;  // the number of that stream: each has another one beside it
+  FakeDriver driver;
+  FakeNccl nccl(in_streams_of_driver(1));
+  GpuNode node(driver.table(), FakeNccl::table(), {}, 1000, 250);
+  driver.hold(kDownloads);
+  std::thread other([&] {
+    while (nccl.num_groups() < 2) std::this_thread::yield();
+    sleep_until_ns(now_ns() + 20 * kNsPerMs);  // time in which a mistake would show
+    EXPECT_EQ(nccl.num_groups(), 2);
+    driver.let_go(kDownloads);
+  });
+  expect_exchange_with_itself(node, FakeNccl::table(), 1000, 250);
+  other.join();
+}
+
 // The GPU waits for a node that has ended, so the download would never come.
 TEST(NcclExchange, AbortLetsTheStreamsGoOn) {
   const FakeDriver driver;
@@ -117,6 +134,7 @@ TEST(NcclExchange, AbortLetsTheStreamsGoOn) {
   EXPECT_THROW((void)move(first, 1), Error) << "the other node has left";
   other.join();
   first.communicator().abort();
+  EXPECT_TRUE(first.becomes_idle());
   EXPECT_THAT(nccl.mistakes(), testing::IsEmpty());
 }
 

@@ -62,6 +62,7 @@ struct FakeNccl::State {
   std::vector<std::unique_ptr<FakeTicket>> tickets RP_GUARDED_BY(mutex);
   std::set<int> hanging_ranks RP_GUARDED_BY(mutex);
   std::map<std::string, NcclResult> failures RP_GUARDED_BY(mutex);
+  std::string held_function RP_GUARDED_BY(mutex);
   std::map<std::string, int> calls RP_GUARDED_BY(mutex);
   std::vector<std::string> mistakes RP_GUARDED_BY(mutex);
   int num_groups RP_GUARDED_BY(mutex) = 0;
@@ -118,6 +119,7 @@ class Call {
         all.failures.erase(failure);
       }
       delay_us = all.draw_delay_us();
+      while (all.held_function == function) all.changed.wait(all.mutex);
     }
     sleep_us(delay_us);
   }
@@ -449,6 +451,17 @@ void FakeNccl::report(int rank, NcclResult error) {
 void FakeNccl::fail_next(const std::string& function, NcclResult error) {
   MutexLock lock(state_->mutex);
   state_->failures[function] = error;
+}
+
+void FakeNccl::hold(const std::string& function) {
+  MutexLock lock(state_->mutex);
+  state_->held_function = function;
+}
+
+void FakeNccl::let_go() {
+  MutexLock lock(state_->mutex);
+  state_->held_function.clear();
+  state_->changed.notify_all();
 }
 
 std::vector<std::string> FakeNccl::mistakes() {

@@ -71,6 +71,10 @@ class FakeNccl {
   void report(int rank, NcclResult error);
   void fail_next(const std::string& function, NcclResult error);
 
+  // Lets calls of this function wait until let_go(), as if NCCL needed long for them.
+  void hold(const std::string& function);
+  void let_go();
+
   [[nodiscard]] std::vector<std::string> mistakes();
   // Returns how often a function was called: "ncclCommAbort".
   [[nodiscard]] int num_calls(const std::string& function);

@@ -156,6 +156,9 @@ TEST(GradientRoute, BringsEachElementToItsOwnerOnceFromEveryNode) {
                                     << " bytes, " << receive_bytes << " bytes to receive");
     const std::vector<Catalogue> all = catalogues(sizes, dtype, num_nodes);
     const Exchanges exchanges(all, receive_bytes);
+    const std::uint64_t chunks_bytes = static_cast<std::uint64_t>(num_nodes - 1) * kChunkElements * dtype_bytes(dtype);
+    for (int node = 0; node < num_nodes; ++node)
+      EXPECT_LE(exchanges.route(node).receive_buffer_bytes(), std::max(receive_bytes, chunks_bytes));
     for (const GroupId group : all[0].trained_groups(0)) expect_each_once(all, exchanges, group);
   }
 }

@@ -283,6 +283,31 @@ TEST(NodeCommunicator, AbortByManyThreadsIsOneAbort) {
   }
 }
 
+// Waits end at once, but a caller of abort() may free the memory next.
+TEST(NodeCommunicator, AbortThatNeedsLongKeepsOnlyItsCallersWaiting) {
+  FakeNccl nccl;
+  Nodes nodes(nccl, 2);
+  NodeCommunicator& communicator = nodes.at(0).communicator;
+  nccl.hold("ncclCommAbort");
+  std::atomic<bool> has_ended{false};
+  std::vector<std::thread> threads;
+  threads.emplace_back([&] { EXPECT_FALSE(communicator.connect(nodes.id(), 600 * kSecond)); });
+  while (nccl.num_calls("ncclCommGetAsyncError") < 1) std::this_thread::yield();
+  for (int i = 0; i < 2; ++i) {
+    threads.emplace_back([&] {
+      communicator.abort();
+      EXPECT_TRUE(has_ended.load());
+    });
+  }
+  threads.front().join();
+  while (nccl.num_calls("ncclCommAbort") < 1) std::this_thread::yield();
+  sleep_until_ns(now_ns() + kSecond / 50);  // time in which a mistake would show
+  has_ended.store(true);
+  nccl.let_go();
+  for (std::size_t i = 1; i < threads.size(); ++i) threads[i].join();
+  EXPECT_EQ(nccl.num_calls("ncclCommAbort"), 1);
+}
+
 TEST(NodeCommunicator, NothingHappensAfterAnAbort) {
   FakeNccl nccl;
   Nodes nodes(nccl, 2);
