@@ -107,6 +107,7 @@ void NodeCommunicator::abort() {
     MutexLock lock(mutex_);
     if (abort_ == Abort::kNone) {
       abort_ = Abort::kBegun;
+      publish_abort();
       comm = std::exchange(comm_, nullptr);
       changed_.notify_all();
     } else {

@@ -14,10 +14,10 @@
 // first, so that every wait ends even if NCCL needs long to give its resources back.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 
 #include "common/mutex.h"
 #include "common/nodes.h"
@@ -69,6 +69,12 @@ class NodeCommunicator {
   // effect after finish(). Thread-safe.
   void abort() RP_EXCLUDES(mutex_);
 
+  // Returns whether abort() was called. After an abort the stream goes on with what is enqueued behind
+  // an exchange, although nothing has arrived. So whatever tells other threads that received parts are
+  // there must look here first, after them in the order of the stream. Never waits; thread-safe.
+  // SYNC: acquire; pairs with publish_abort().
+  [[nodiscard]] bool observe_abort() const { return is_aborted_.load(std::memory_order_acquire); }
+
   // Ends the communicator once all nodes have done so. Returns false after abort(), and aborts if
   // the others do not come within the time. Throws rp::Error with NCCL's error. REQUIRES: the
   // stream has executed all exchanges.
@@ -81,6 +87,8 @@ class NodeCommunicator {
   [[nodiscard]] WaitResult wait_idle(const WaitLimits& limits, const char* what) RP_EXCLUDES(mutex_);
   [[nodiscard]] NcclResult progress(const char* what) RP_REQUIRES(mutex_);
   void check(NcclResult result, const char* what) const;
+  // SYNC: release; pairs with observe_abort(). Precedes the call of NCCL that ends exchanges.
+  void publish_abort() { is_aborted_.store(true, std::memory_order_release); }
 
   const NcclTable& table_;
   const NodePlace place_;
@@ -88,6 +96,7 @@ class NodeCommunicator {
   CondVar changed_;
   ncclComm* comm_ RP_GUARDED_BY(mutex_) = nullptr;
   Abort abort_ RP_GUARDED_BY(mutex_) = Abort::kNone;
+  std::atomic<bool> is_aborted_{false};
 };
 
 }  // namespace rp

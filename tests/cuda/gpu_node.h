@@ -66,7 +66,8 @@ class GpuNode {
 
   // Moves a gradient. `piece_of`: called with the number of the piece, the gradient and the memory for
   // received parts. Nothing waits for the GPU before everything is enqueued. Returns false after an
-  // abort.
+  // abort, after which `host` may have any contents. If it throws, `gradient` and `host` must stay
+  // until all streams are idle.
   using PieceOf = std::function<ExchangePiece(std::uint64_t piece, const std::byte* gradient, std::byte* received)>;
   [[nodiscard]] bool move(std::span<const std::byte> gradient, std::span<std::byte> host, std::uint64_t num_pieces,
                           const PieceOf& piece_of) {
@@ -86,7 +87,7 @@ class GpuNode {
       download_.record(buffer.downloaded);
     }
     while (!download_.drain_within(10 * kNsPerMs)) communicator_.check();
-    return true;
+    return !communicator_.observe_abort();
   }
 
  private:

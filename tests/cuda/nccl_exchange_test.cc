@@ -109,33 +109,42 @@ TEST(NcclExchange, ReceivedPartsStayUntilTheyAreDownloaded) {
   other.join();
 }
 
-// The GPU waits for a node that has ended, so the download would never come.
-TEST(NcclExchange, AbortLetsTheStreamsGoOn) {
-  const FakeDriver driver;
-  FakeNccl nccl(in_streams_of_driver(1));
-  NcclId id;
-  ASSERT_EQ(FakeNccl::table().get_unique_id(&id), NcclResult::kSuccess);
-  nccl.hang(1);
-  const auto move = [](GpuNode& node, int peer) {
+// The GPU waits for a node that hangs. After the abort the stream goes on, with the download of what
+// has not arrived.
+TEST(NcclExchange, AbortLetsTheStreamsGoOnAndIsSeenAfterTheDownload) {
+  for (const bool notices_loss : {true, false}) {
+    SCOPED_TRACE(notices_loss);
+    const FakeDriver driver;
+    FakeNcclSettings settings = in_streams_of_driver(1);
+    settings.notices_loss = notices_loss;
+    FakeNccl nccl(settings);
+    NcclId id;
+    ASSERT_EQ(FakeNccl::table().get_unique_id(&id), NcclResult::kSuccess);
+    const std::vector<std::byte> gradient = some_bytes(100, 0, 0);
     std::vector<std::byte> host(100);
-    const auto piece_of = [peer](std::uint64_t, const std::byte* gradient, std::byte* received) {
-      return ExchangePiece{.parts = {{.node = peer, .sent = {gradient, 100}, .received = {received, 100}}},
-                           .downloads = {{.node = peer, .from = {received, 100}, .to = 0}}};
+    GpuNode first(driver.table(), FakeNccl::table(), {.node = 0, .num_nodes = 2}, 100, 100);
+    std::thread other([&] {
+      GpuNode second(driver.table(), FakeNccl::table(), {.node = 1, .num_nodes = 2}, 100, 100);
+      EXPECT_TRUE(second.connect(id, GpuNode::kLongNs));
+      while (nccl.num_calls("ncclGroupEnd") < 1) std::this_thread::yield();
+      second.communicator().abort();
+      if (!notices_loss) first.communicator().abort();
+    });
+    ASSERT_TRUE(first.connect(id, GpuNode::kLongNs));
+    const auto piece_of = [](std::uint64_t, const std::byte* sent, std::byte* received) {
+      return ExchangePiece{.parts = {{.node = 1, .sent = {sent, 100}, .received = {received, 100}}},
+                           .downloads = {{.node = 1, .from = {received, 100}, .to = 0}}};
     };
-    return node.move(some_bytes(100, 0, 0), host, 1, piece_of);
-  };
-  GpuNode first(driver.table(), FakeNccl::table(), {.node = 0, .num_nodes = 2}, 100, 100);
-  std::thread other([&] {
-    GpuNode second(driver.table(), FakeNccl::table(), {.node = 1, .num_nodes = 2}, 100, 100);
-    EXPECT_TRUE(second.connect(id, GpuNode::kLongNs));
-    while (nccl.num_calls("ncclGroupEnd") < 1) std::this_thread::yield();
-  });
-  ASSERT_TRUE(first.connect(id, GpuNode::kLongNs));
-  EXPECT_THROW((void)move(first, 1), Error) << "the other node has left";
-  other.join();
-  first.communicator().abort();
-  EXPECT_TRUE(first.becomes_idle());
-  EXPECT_THAT(nccl.mistakes(), testing::IsEmpty());
+    if (notices_loss) {
+      EXPECT_THROW((void)first.move(gradient, host, 1, piece_of), Error);
+    } else {
+      EXPECT_FALSE(first.move(gradient, host, 1, piece_of));
+    }
+    other.join();
+    first.communicator().abort();
+    EXPECT_TRUE(first.becomes_idle());
+    EXPECT_THAT(nccl.mistakes(), testing::IsEmpty());
+  }
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // Adds gradients that went over NCCL, and the same gradients as the coordinators exchange them
 // without it. The sums must have the same bits.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 #include "nccl/gradient_route.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 #include "nccl/nccl_table.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <dlfcn.h>

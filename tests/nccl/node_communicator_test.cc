@@ -1,6 +1,7 @@
 // Tests NodeCommunicator with threads as nodes, over tests/nccl/fake_nccl.h.
 #include "nccl/node_communicator.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
