@@ -55,13 +55,14 @@ class NodeCommunicator {
   // stream has executed the exchange.
   void exchange(std::span<const ExchangePart> parts, CUstream_st* stream) RP_EXCLUDES(mutex_);
 
-  // Waits until the last exchange is enqueued: an event that is recorded then comes after it.
-  // Returns kStopped after abort(). Throws rp::Error with NCCL's error.
+  // Waits until the last exchange is enqueued: an event that is recorded then comes after it. The
+  // first exchange with a node also connects the GPUs, so it may wait for that node. Returns kStopped
+  // after abort(). Throws rp::Error with NCCL's error.
   [[nodiscard]] WaitResult wait_enqueued(const WaitLimits& limits) RP_EXCLUDES(mutex_);
 
-  // Throws rp::Error if NCCL has met an error since the last call: nothing else shows that an
-  // exchange that is enqueued will never end. Does nothing while there is no communicator. A thread
-  // that waits for the stream must call it now and then. Thread-safe.
+  // Throws rp::Error if NCCL has met an error: nothing else shows that an exchange that is enqueued
+  // will never end. Does nothing while there is no communicator. A thread that waits for the stream
+  // must call it now and then. After an error only abort() has an effect. Thread-safe.
   void check() RP_EXCLUDES(mutex_);
 
   // Ends the communicator and everything that it has enqueued, at most once, and lets every wait

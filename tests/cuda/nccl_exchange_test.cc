@@ -94,7 +94,7 @@ TEST(NcclExchange, NodeThatIsAloneExchangesWithItself) {
 
 // Two buffers take turns, so the third piece waits until the first one is downloaded.
 TEST(NcclExchange, ReceivedPartsStayUntilTheyAreDownloaded) {
-  constexpr int kDownloads = 4;  // the number of that stream: each has another one beside it
+  constexpr int kDownloads = 4;  // the number of that stream: each has a second one for the host
   FakeDriver driver;
   FakeNccl nccl(in_streams_of_driver(1));
   GpuNode node(driver.table(), FakeNccl::table(), {}, 1000, 250);

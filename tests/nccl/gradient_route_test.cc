@@ -190,6 +190,18 @@ TEST(GradientRoute, PiecesAreAsLongAsTheMemoryForReceivedPartsPermits) {
   EXPECT_EQ(pieces(1000 * kChunkBytes), std::tuple(1U, 32 * kChunkBytes));
 }
 
+// The parts are added in the order of the nodes, and rounds must be added in theirs.
+TEST(GradientRoute, OrderOfThePartsIsThatOfTheRoundsOfEqualNodes) {
+  for (int num_nodes = 2; num_nodes <= 16; ++num_nodes) {
+    for (int rounds_per_node = 1; rounds_per_node <= 4; ++rounds_per_node) {
+      const std::vector<int> workers(static_cast<std::size_t>(num_nodes), 3);
+      const std::vector<int> nodes = deal_rounds(num_nodes * rounds_per_node, workers);
+      for (int round = 0; round < num_nodes * rounds_per_node; ++round)
+        ASSERT_EQ(nodes[static_cast<std::size_t>(round)], round % num_nodes) << num_nodes << " nodes, round " << round;
+    }
+  }
+}
+
 TEST(GradientRoute, MovesNothingOnOneNode) {
   const std::vector<Catalogue> all = catalogues({3 * kChunkElements}, DType::kBFloat16, 1);
   const GradientRoute route(all[0], 1 << 20);
