@@ -91,10 +91,10 @@ std::string nccl_result_text(const NcclTable& table, NcclResult result) {
 void check_nccl(const NcclTable& table, NcclResult result, const std::string& what) {
   if (result == NcclResult::kSuccess || result == NcclResult::kInProgress) return;
   const bool is_lost = result == NcclResult::kRemoteError || result == NcclResult::kSystemError;
-  const char* const remedy = is_lost
-                                 ? "; if no node is lost, look at the network that NCCL has chosen: NCCL_DEBUG=INFO "
-                                   "prints it, NCCL_SOCKET_IFNAME names another one"
-                                 : "; NCCL_DEBUG=INFO prints more";
+  const char* const remedy =
+      is_lost ? "; if no node is lost, look at the network that NCCL has chosen: NCCL_DEBUG=INFO prints it, "
+                "NCCL_SOCKET_IFNAME names another one"
+              : "";
   throw Error(is_lost                                     ? ExitCode::kNodeLost
               : result == NcclResult::kUnhandledCudaError ? ExitCode::kGpuFailed
                                                           : ExitCode::kUserError,
