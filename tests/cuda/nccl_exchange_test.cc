@@ -26,6 +26,10 @@ FakeNcclSettings in_streams_of_driver(unsigned seed) {
   return {.seed = seed, .enqueue = enqueue};
 }
 
+// The number of the download stream of the first GpuNode: each of its streams has a second one for the
+// host.
+constexpr int kDownloads = 4;
+
 Catalogue catalogue_of(NodePlace place) {
   PipelineRequest request{.name = "model", .layers = {}, .with_sums = true};
   for (const std::uint64_t size : {5 * kChunkElements + 96, std::uint64_t{500}, 3 * kChunkElements}) {
@@ -94,7 +98,6 @@ TEST(NcclExchange, NodeThatIsAloneExchangesWithItself) {
 
 // Two buffers take turns, so the third piece waits until the first one is downloaded.
 TEST(NcclExchange, ReceivedPartsStayUntilTheyAreDownloaded) {
-  constexpr int kDownloads = 4;  // the number of that stream: each has a second one for the host
   FakeDriver driver;
   FakeNccl nccl(in_streams_of_driver(1));
   GpuNode node(driver.table(), FakeNccl::table(), {}, 1000, 250);
@@ -126,7 +129,8 @@ TEST(NcclExchange, AbortLetsTheStreamsGoOnAndIsSeenAfterTheDownload) {
     std::thread other([&] {
       GpuNode second(driver.table(), FakeNccl::table(), {.node = 1, .num_nodes = 2}, 100, 100);
       EXPECT_TRUE(second.connect(id, GpuNode::kLongNs));
-      while (nccl.num_calls("ncclGroupEnd") < 1) std::this_thread::yield();
+      // Until everything is enqueued: a wait, the copy and its host function, and a record.
+      while (driver.log().at(kDownloads).size() < 4) std::this_thread::yield();
       second.communicator().abort();
       if (!notices_loss) first.communicator().abort();
     });
