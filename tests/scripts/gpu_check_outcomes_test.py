@@ -107,6 +107,13 @@ class OutcomesTest(unittest.TestCase):
         result = Result(0, skipped, "child: no CUDA device: no context\n", 1.0)  # of a program whose child processes use the GPU
         self.assertEqual(device_checks.signal_tests(FakeBench(result))[0].why, "no CUDA device: no context")
 
+    def test_nccl_is_not_run_where_it_is_not_installed(self):
+        skipped = "[  PASSED  ] 0 tests.\n[  SKIPPED ] 3 tests, listed below:"
+        with self.assertRaisesRegex(NotRun, "needs NCCL 2.18.0: libnccl.so.2 cannot be loaded"):
+            device_checks.nccl_tests(FakeBench(Result(0, skipped, "child: --reduce nccl needs NCCL 2.18.0: libnccl.so.2 cannot be loaded (x)\n", 1.0)))
+        self.assertEqual(device_checks.nccl_tests(FakeBench(Result(0, "[  PASSED  ] 3 tests.", "", 1.0)))[0], Outcome("3 passed, exit code 0", True))
+        self.assertFalse(device_checks.nccl_tests(FakeBench(Result(0, skipped, "", 1.0)))[0].is_met)
+
     def test_what_a_program_printed_before_it_failed_counts(self):
         def outcomes(code, err=""):
             bench = FakeBench(Result(code, '{"case": "never_recorded", "driver_version": 13000, "query_before": "not ready"}\n', err, 7.0))

@@ -1,7 +1,9 @@
 """Checks what the project relies on from the driver: signals, kernels, events of processes that died."""
 
+import re
+
 from bench import Bench
-from checks import A_FIGURE, Outcome, check
+from checks import A_FIGURE, NotRun, Outcome, check
 from printed import num_passed, outcome_of_tests, printed, trouble_of
 
 
@@ -95,3 +97,12 @@ def host_function_text(line: dict) -> str:
 def host_functions(bench: Bench) -> list[Outcome]:
     found = printed(bench.run([bench.program("gpu_host_functions")], 20), "what")
     return [found.outcome("host_functions", host_function_text)]
+
+
+@check("nccl", ("workers on one GPU each exchange gradients with themselves over NCCL; a node that never comes is given up", "all pass"))
+def nccl_tests(bench: Bench) -> list[Outcome]:
+    result = bench.run([bench.program("gpu_nccl_test")], 35)
+    # NCCL belongs to LibTorch's wheels or to the system, and is not part of a bundle.
+    if missing := re.search(r"^child: (--reduce nccl needs NCCL .*)$", result.err, re.MULTILINE):
+        raise NotRun(missing.group(1))
+    return [outcome_of_tests(result)]

@@ -37,6 +37,7 @@ PARTS = {
     "sanitizer": Part(160, ("cuda_kernels_test", *TRAINING), (TINY_MODEL,), is_telling=False),
     "registration": Part(40, ("gpu_registration",)),
     "copies": Part(60, ("gpu_bulk_copies",), is_telling=False),
+    "nccl": Part(40, ("gpu_nccl_test",), is_telling=False),
     "bandwidth": Part(110, ("gpu_store_bandwidth", "rp-probe", *TRAINING)),
     "lifetime": Part(110, TRAINING),
     "throughput": Part(170, (*TRAINING, "rp-plan", "rp-probe"), RIVALS),
