@@ -9,6 +9,8 @@
 #include "common/network_profile.h"
 #include "common/run_depth.h"
 #include "common/system/host_name.h"
+#include "common/system/kernel_file.h"
+#include "common/system/processor.h"
 #include "common/system/usable_cores.h"
 #include "common/text.h"
 #include "coordinator/run_plans/layer_memories.h"
@@ -150,9 +152,10 @@ void Runtime::compare_with_nodes() {
     throw Error(ExitCode::kUsage, cat("a run on ", num_nodes, " nodes: ", what));
   };
   NodeDescription own{.host = host_name(), .num_workers = num_workers_};
-  own.same = {{"the program's build", cat(build_id())},
+  own.same = {{"the program's build", build_contents()},
               {"the fingerprint of layers, losses and dtypes", cat(fingerprint_of_all())},
               {"--device", *settings_.device},
+              {"the processor's instructions", instructions_of(kernel_file_text("/proc/cpuinfo"))},
               {"--threads-per-worker", cat(*settings_.threads_per_worker)},
               {"--allow-nondeterminism", *settings_.allow_nondeterminism ? "on" : "off"},
               {"--fp16-accumulation", *settings_.fp16_accumulation ? "on" : "off"}};

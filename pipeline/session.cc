@@ -192,8 +192,11 @@ void Session::Impl::leave_network() {
 
 void Session::Impl::open_trace(const char* program) {
   const std::filesystem::path name = program == nullptr ? "program" : program;
+  std::filesystem::path file = *settings_.trace;
+  if (const int node = place().node; node > 0)  // the nodes may share the directory
+    file.replace_filename(cat(file.stem().string(), "-node-", node, file.extension().string()));
   trace_.emplace(RunTrace::open(
-      *settings_.trace,
+      file,
       {.program = name.filename().string(), .device = *settings_.device, .num_workers = role_.num_workers}));
 }
 

@@ -1,12 +1,11 @@
 #include "launcher/hosts_doctor/host_facts.h"
 
-#include <array>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <sstream>
 
 #include "common/system/kernel_file.h"
+#include "common/system/processor.h"
 #include "common/text.h"
 #include "hoststore/data_checksum.h"
 #include "launcher/machine/program_path.h"
@@ -40,24 +39,6 @@ std::string build_text(const fs::path& own_directory, const std::string& library
 }
 
 }  // namespace
-
-std::string instructions_of(const std::string& cpuinfo) {
-  constexpr std::array kNames = {"avx2",     "fma",      "f16c",     "avx_vnni",    "avx512f",     "avx512bw",
-                                 "avx512dq", "avx512vl", "amx_bf16", "avx512_vnni", "avx512_bf16", "avx512_fp16",
-                                 "asimd",    "sve",      "sve2",     "bf16",        "i8mm"};
-  std::set<std::string> found;
-  std::istringstream lines(cpuinfo);
-  for (std::string line; found.empty() && std::getline(lines, line);) {
-    if (!line.starts_with("flags") && !line.starts_with("Features")) continue;
-    std::istringstream words(line.substr(std::min(line.size(), line.find(':') + 1)));
-    for (std::string word; words >> word;) found.insert(word);
-  }
-  std::string text;
-  for (const char* name : kNames) {
-    if (found.contains(name)) text += cat(text.empty() ? "" : " ", name);
-  }
-  return text.empty() ? "unknown" : text;
-}
 
 HostFacts observe_host_facts(const fs::path& own_directory, const std::string& library_path) {
   HostFacts facts;

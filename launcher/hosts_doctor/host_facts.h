@@ -27,10 +27,6 @@ struct HostFacts {
 // `own_directory`: that of rp-launch. `library_path`: in the format of LD_LIBRARY_PATH.
 [[nodiscard]] HostFacts observe_host_facts(const std::filesystem::path& own_directory, const std::string& library_path);
 
-// Returns the extensions of the processor that change how LibTorch computes, such as "avx2 avx512f", in this order.
-// `cpuinfo`: the contents of /proc/cpuinfo.
-[[nodiscard]] std::string instructions_of(const std::string& cpuinfo);
-
 // One line.
 [[nodiscard]] std::string host_facts_json(const HostFacts& facts);
 // Reads the line from the output of a host. Throws rp::Error (kLauncherFailed) if there is none.

@@ -29,7 +29,12 @@ void compare_layers(const Model& model, const Catalogue& catalogue, const Pipeli
 void compare_parameters(const std::vector<NamedParameter>& parameters, const Catalogue& catalogue,
                         CatalogueLayer layer);
 
-// Returns a number that changes with the program's file, or 0 if the file cannot be read.
+// Returns a number that changes with the program's file, or 0 if the file cannot be read. Two copies of a file have
+// different numbers.
 [[nodiscard]] std::uint64_t build_id();
+
+// Returns a checksum of the contents of the program and of this library, and the version of LibTorch. It is the same
+// for copies on different machines.
+[[nodiscard]] std::string build_contents();
 
 }  // namespace rp

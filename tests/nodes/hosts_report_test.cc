@@ -153,13 +153,6 @@ TEST(HostsReport, MeasurementsAndFactsPassThroughTheirLines) {
   EXPECT_THROW((void)parse_host_facts("usage: rp-launch"), Error);
 }
 
-TEST(HostFacts, InstructionsAreThoseThatLibTorchComputesWith) {
-  EXPECT_EQ(instructions_of("processor : 0\nflags : fpu avx512f sse avx2 fma\nprocessor : 1\nflags : fpu\n"),
-            "avx2 fma avx512f");
-  EXPECT_EQ(instructions_of("processor\t: 0\nFeatures\t: fp asimd sve bf16\n"), "asimd sve bf16");
-  EXPECT_EQ(instructions_of(""), "unknown");
-}
-
 TEST(HostFacts, ThisHostHasThem) {
   const HostFacts facts = observe_host_facts("/no/such/folder", "");
   ASSERT_EQ(facts.same.size(), 3U);
