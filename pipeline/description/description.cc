@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <torch/headeronly/version.h>
 
 #include <algorithm>
 #include <array>

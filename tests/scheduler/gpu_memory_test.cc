@@ -261,7 +261,7 @@ TEST(HostMemory, OfSeveralNodesHasThePartThatEachOwns) {
     EXPECT_EQ(state, alone.optimizer_state) << "each element has one owner";
   }
   // Of 1000 chunks, each of 500 nodes owns two: pieces are as short as that.
-  EXPECT_EQ(memory_of(0, 500).received_gradients, 499U * 16 * 2 * 2 * kChunkElements);
+  EXPECT_EQ(memory_of(0, 500).received_gradients, 499U * 2 * 2 * 2 * kChunkElements);
 }
 
 TEST(HostMemory, ActivationsOfTwoRoundsAreThoseBetweenStages) {
