@@ -196,8 +196,7 @@ void Session::Impl::open_trace(const char* program) {
   if (const int node = place().node; node > 0)  // the nodes may share the directory
     file.replace_filename(cat(file.stem().string(), "-node-", node, file.extension().string()));
   trace_.emplace(RunTrace::open(
-      file,
-      {.program = name.filename().string(), .device = *settings_.device, .num_workers = role_.num_workers}));
+      file, {.program = name.filename().string(), .device = *settings_.device, .num_workers = role_.num_workers}));
 }
 
 void Session::Impl::end() {

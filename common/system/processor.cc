@@ -5,8 +5,6 @@
 #include <set>
 #include <sstream>
 
-#include "common/text.h"
-
 namespace rp {
 
 std::string instructions_of(const std::string& cpuinfo) {
@@ -22,7 +20,7 @@ std::string instructions_of(const std::string& cpuinfo) {
   }
   std::string text;
   for (const char* name : kNames) {
-    if (found.contains(name)) text += cat(text.empty() ? "" : " ", name);
+    if (found.contains(name)) text += (text.empty() ? "" : " ") + std::string(name);
   }
   return text.empty() ? "unknown" : text;
 }
