@@ -150,6 +150,12 @@ exec "$@"
             for end, device in ((host, "eth0"), ("switch", f"port{index}")):
                 _run([*_enter(self._holders[end], "net"), "tc", "qdisc", "replace", "dev", device, *limit])
 
+    def set_mtu(self, num_bytes: int) -> None:
+        """Changes the length of the longest frame of all hosts."""
+        for index, host in enumerate(self.names):
+            for end, device in ((host, "eth0"), ("switch", f"port{index}")):
+                _run([*_enter(self._holders[end], "net"), "ip", "link", "set", "dev", device, "mtu", str(num_bytes)])
+
     def cut(self, host: str) -> None:
         """Ends the connection of a host with all others as a pulled cable does: neither side is informed."""
         self._set_port(host, "down")

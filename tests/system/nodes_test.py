@@ -2,6 +2,7 @@
 """Runs of train on several nodes: hosts in namespaces, connected by Open MPI. Weights and losses are those of one node,
 bit for bit."""
 
+import json
 import os
 import re
 import shutil
@@ -12,7 +13,7 @@ import unittest
 from pathlib import Path
 
 from hosts import Hosts, NoHosts
-from launched import DEADLINE_S, PROGRAMS, LaunchedTest, bits, settings
+from launched import DEADLINE_S, PROGRAMS, SAMPLE, LaunchedTest, bits, settings
 
 ROUNDS = 6
 
@@ -115,6 +116,34 @@ class NodesTest(LaunchedTest):
                     else:
                         self.run_nodes(hosts, [1] * num_nodes, train)
                     self.assertEqual(self.results(output)[1], self.results(whole)[1], f"{begun} on {num_nodes} nodes")
+
+    def test_emulated_devices_take_the_time_of_the_network(self):
+        """Half of each gradient, and of the new weights, crosses the network in a step."""
+        hosts = self.hosts(2)
+        hosts.shape("1gbit")
+        model = self.directory / "model"
+        model.mkdir()
+        config = json.loads((SAMPLE / "model" / "config.json").read_text())
+        config |= {"vocab_size": 4096, "hidden_size": 512, "intermediate_size": 1024, "num_hidden_layers": 4, "num_attention_heads": 8,
+                   "num_key_value_heads": 8, "head_dim": 64, "tie_word_embeddings": False}
+        (model / "config.json").write_text(json.dumps(config))
+        trace = self.directory / "trace.json"
+        train = ["--model", str(model), "--max-grad-norm", "0", "--batch-size", "4", "--num-microbatches", "2", "--rounds-per-step", "2",
+                 "--sequence-length", "512", "--max-steps", "10"]
+        words = [str(PROGRAMS / "rp-launch"), "--device", "sim:rtx4090", "--workers", "1", "--network", "0.95gbit", "--trace", str(trace)]
+        process = subprocess.run(hosts.mpirun([*words, "train", *train]), capture_output=True, text=True, timeout=DEADLINE_S)
+        self.assertEqual(process.returncode, 0, process.stderr[-3000:])
+        reports = re.findall(r"step +([\d.]+) ms +simulated +([\d.]+) ms", process.stderr)
+        self.assertEqual(len(reports), 2, process.stderr)
+        parameters = 2 * 4096 * 512 + 4 * (4 * 512 * 512 + 3 * 512 * 1024)
+        network_ms = 2 * parameters / (0.95e9 / 8) * 1e3
+        for measured, simulated in reports:
+            self.assertGreater(float(simulated), network_ms)
+            self.assertGreater(float(measured), 0.9 * float(simulated), "never faster than the network")
+            self.assertLess(float(measured), 3 * float(simulated))
+        for file in (trace, self.directory / "trace-node-1.json"):
+            self.assertTrue(json.loads(file.read_text())["traceEvents"], file)
+        self.assert_hosts_empty(hosts)
 
     def test_a_signal_to_one_node_ends_all_with_a_checkpoint(self):
         whole = self.directory / "whole"
