@@ -276,7 +276,7 @@ class Measuring {
     const auto first_seconds = messenger_.exchange(other, kFirstMessages, end);
     if (!first_seconds) return std::nullopt;
     const double rate = kFirstMessages / std::max(*first_seconds, 1e-6);
-    const auto most = static_cast<double>(settings_.max_bytes_per_link / kMessageBytes);
+    const auto most = static_cast<double>(settings_.max_bytes_per_link) / static_cast<double>(kMessageBytes);
     const auto count =
         static_cast<std::int32_t>(std::max<double>(kMinMessages, std::min(most, rate * settings_.seconds_per_link)));
     messenger_.send(other, Part::kCount, count);
