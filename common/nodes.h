@@ -47,6 +47,10 @@ inline constexpr std::uint64_t kChunkElements = 65'536;
 // directions, Open MPI's TCP reaches only a part of a link (docs/design/several-nodes.md).
 inline constexpr std::uint64_t kMessageBytes = std::uint64_t{1} << 18;
 
+// So many of these are on their way to a node at a time, of each kind: enough to fill a link of 10 Gbit/s in both
+// directions. With more, the directions wait for each other.
+inline constexpr int kMessagesOnWay = 8;
+
 // Returns the elements of the longest piece: whole chunks, like what a node owns.
 [[nodiscard]] constexpr std::uint64_t message_elements(std::uint64_t element_bytes) {
   return std::max(kMessageBytes / element_bytes / kChunkElements, std::uint64_t{1}) * kChunkElements;

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <span>
 
@@ -16,6 +17,8 @@ class DataChecksum {
  public:
   DataChecksum();
   void add(std::span<const std::byte> piece);
+  // Adds the contents of a file; nothing if it cannot be read.
+  void add_file(const std::filesystem::path& file);
   [[nodiscard]] std::uint64_t value() const;
 
   // Returns the checksum of one piece. Like value(), it is never 0, which represents a missing

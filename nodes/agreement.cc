@@ -20,7 +20,7 @@ constexpr NodeMessageTag kDecisionTag{.kind = NodeMessageKind::kDecision, .numbe
 constexpr NodeMessageTag kLongTextTag{.kind = NodeMessageKind::kDecision, .number = 1};
 constexpr NodeMessageTag kSignalTag{.kind = NodeMessageKind::kDecision, .number = 2};
 
-// A text of this length would be no use: no decision follows.
+// In place of a length: this is the last message, and no decision follows.
 constexpr std::uint32_t kEnd = UINT32_MAX;
 
 // A decision. A text that is too long for it follows in a message of its own.

@@ -24,9 +24,6 @@ NodeMessageTag tag_of(Part part) {
 constexpr int kFirstPings = 10;  // are not counted, since the connection is only made then
 constexpr std::size_t kMinPings = 10;
 constexpr std::size_t kMaxPings = 200;
-// Messages in each direction. With more, those of both directions wait for each other in Open MPI's TCP, and reach only
-// 60 % of a link of 1 Gbit/s.
-constexpr int kInFlight = 2;
 constexpr int kFirstMessages = 4;  // of the data, from which the number of the others follows
 constexpr int kMinMessages = 8;
 
@@ -77,7 +74,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
         other_(other),
         sends_(sends),
         end_(std::move(end)),
-        memory_(kInFlight),
+        memory_(kMessagesOnWay),
         num_to_begin_(num_messages) {
     for (std::vector<std::byte>& each : memory_) each.resize(kMessageBytes);
   }

@@ -2,14 +2,9 @@
 
 #include <utility>
 
+#include "common/nodes.h"
+
 namespace rp {
-
-namespace {
-
-// Messages of kMessageBytes: enough to fill a link of 10 Gbit/s in both directions.
-constexpr int kMaxOnWay = 8;
-
-}  // namespace
 
 void SendQueue::send_gradient(LongMessage message) {
   MutexLock lock(mutex_);
@@ -35,12 +30,12 @@ void SendQueue::begin() {
 }
 
 std::optional<LongMessage> SendQueue::next() {
-  if (!gradients_.empty() && num_gradients_ < kMaxOnWay) {
+  if (!gradients_.empty() && num_gradients_ < kMessagesOnWay) {
     LongMessage message = std::move(gradients_.front());
     gradients_.pop_front();
     return counted(std::move(message), num_gradients_);
   }
-  if (weights_.empty() || num_weights_ >= (num_gradients_ > 0 ? 1 : kMaxOnWay)) return std::nullopt;
+  if (weights_.empty() || num_weights_ >= (num_gradients_ > 0 ? 1 : kMessagesOnWay)) return std::nullopt;
   const auto first = weights_.begin();
   LongMessage message = std::move(first->second.front());
   first->second.pop_front();

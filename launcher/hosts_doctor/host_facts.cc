@@ -1,6 +1,5 @@
 #include "launcher/hosts_doctor/host_facts.h"
 
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -18,21 +17,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void add_file(const fs::path& path, DataChecksum& checksum) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return;
-  std::vector<char> piece(std::size_t{1} << 20);
-  while (file.read(piece.data(), static_cast<std::streamsize>(piece.size())) || file.gcount() > 0)
-    checksum.add(std::as_bytes(std::span(piece).first(static_cast<std::size_t>(file.gcount()))));
-}
-
 // Returns the version with a checksum of the contents of programs and libraries, because two builds may have the same
 // version.
 std::string build_text(const fs::path& own_directory, const std::string& library_path) {
   DataChecksum checksum;
-  for (const char* program : {"rp-launch", "train"}) add_file(own_directory / program, checksum);
+  for (const char* program : {"rp-launch", "train"}) checksum.add_file(own_directory / program);
   for (const char* library : {"libroundpipe.so", kNetworkLibraryFile, kCudaPlugin})
-    add_file(find_library(library, own_directory, library_path), checksum);
+    checksum.add_file(find_library(library, own_directory, library_path));
   std::ostringstream text;
   text << RP_VERSION << ", build " << std::hex << checksum.value();
   return text.str();

@@ -60,7 +60,7 @@ class HostStream {
     const std::int64_t age_ns = now_ns() - seen_ns_;
     if (text_.empty()) {
       view.problem = answer().text;
-    } else if (has_ended() && !was_last_) {
+    } else if (has_ended() && !is_only_view_) {
       view.problem = "its connection has ended; this was seen last\n";
     } else if (!has_ended() && age_ns > late_ns) {
       view.problem = cat("does not answer; this was seen ", age_ns / kNsPerSecond, " s ago\n");
@@ -69,7 +69,7 @@ class HostStream {
   }
 
   // The host was to send one view only.
-  void expect_no_more() { was_last_ = true; }
+  void expect_one_view() { is_only_view_ = true; }
 
  private:
   void read_views() {
@@ -97,7 +97,7 @@ class HostStream {
   std::string text_;
   std::int64_t seen_ns_ = 0;
   bool has_ended_ = false;
-  bool was_last_ = false;
+  bool is_only_view_ = false;
 };
 
 // Returns the hosts of the runs of this user on this machine.
@@ -141,7 +141,7 @@ class HostsView {
     for (Host host : command.hosts) {
       host.num_workers.reset();
       streams_.push_back(std::make_unique<HostStream>(command, host, mpirun));
-      if (!options.repeats) streams_.back()->expect_no_more();
+      if (!options.repeats) streams_.back()->expect_one_view();
     }
   }
 

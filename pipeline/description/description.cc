@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <fstream>
 #include <map>
 #include <vector>
 
@@ -196,15 +195,9 @@ std::uint64_t build_id() {
 
 std::string build_contents() {
   DataChecksum checksum;
-  const auto add_file = [&](const char* path) {
-    std::ifstream file(path, std::ios::binary);
-    std::vector<char> piece(std::size_t{1} << 20);
-    while (file.read(piece.data(), static_cast<std::streamsize>(piece.size())) || file.gcount() > 0)
-      checksum.add(std::as_bytes(std::span(piece).first(static_cast<std::size_t>(file.gcount()))));
-  };
-  add_file("/proc/self/exe");
+  checksum.add_file("/proc/self/exe");
   Dl_info library{};  // the program again, if this library is linked into it
-  if (dladdr(reinterpret_cast<const void*>(&build_id), &library) != 0) add_file(library.dli_fname);
+  if (dladdr(reinterpret_cast<const void*>(&build_id), &library) != 0) checksum.add_file(library.dli_fname);
   std::array<char, 20> text{};
   std::snprintf(text.data(), text.size(), "%016llx", static_cast<unsigned long long>(checksum.value()));
   return cat(text.data(), " with LibTorch ", TORCH_VERSION);

@@ -55,7 +55,7 @@ TEST(SendQueue, SendsGradientsInTheirOrderAndFewAtATime) {
   HeldNetwork network;
   SendQueue queue(network, 1);
   for (std::uint32_t i = 0; i < 20; ++i) queue.send_gradient(gradient(i));
-  EXPECT_EQ(network.on_way().size(), 8U);
+  EXPECT_EQ(network.on_way().size(), std::size_t{kMessagesOnWay});
   for (std::uint32_t i = 0; i < 20; ++i) {
     EXPECT_EQ(network.on_way().front(), i);
     network.arrive();
@@ -66,12 +66,12 @@ TEST(SendQueue, SendsGradientsInTheirOrderAndFewAtATime) {
 TEST(SendQueue, SendsTheWeightsThatAreNeededFirst) {
   HeldNetwork network;
   SendQueue queue(network, 1);
-  for (std::uint32_t i = 100; i < 108; ++i) queue.send_weights(order(1, 0), weights(i));
+  for (std::uint32_t i = 100; i < 100 + kMessagesOnWay; ++i) queue.send_weights(order(1, 0), weights(i));
   queue.send_weights(order(2, 0), weights(20));
   queue.send_weights(order(1, 9), weights(19));
   queue.send_weights(order(1, 3), weights(13));
   queue.send_weights(order(1, 3), weights(14));
-  for (int i = 0; i < 8; ++i) network.arrive();
+  for (int i = 0; i < kMessagesOnWay; ++i) network.arrive();
   EXPECT_EQ(network.on_way(), (std::vector<std::uint32_t>{13, 14, 19, 20}));
 }
 

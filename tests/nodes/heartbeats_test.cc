@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <thread>
@@ -45,6 +46,26 @@ TEST(NodeHeartbeats, WaitForASlowNodeAsLongAsItLives) {
     });
   }
   for (std::thread& node : nodes) node.join();
+}
+
+// A network on which nothing ever arrives.
+class SilentNetwork : public NodeNetwork {
+ public:
+  [[nodiscard]] NodePlace place() const override { return {.node = 0, .num_nodes = 3}; }
+  void send(int, NodeMessageTag, std::span<const std::byte>, Done) override { ++num_sent; }
+  void receive(int, NodeMessageTag, std::span<std::byte>, Done) override {}
+  void finish() override {}
+  void stop() override {}
+
+  std::atomic<int> num_sent = 0;
+};
+
+// It says which node is lost, which the next node would otherwise not know.
+TEST(NodeHeartbeats, TheLastMessageIsSentWhileTheOneBeforeIsOnItsWay) {
+  SilentNetwork network;
+  NodeHeartbeats heartbeats(network, kTimeoutNs);
+  EXPECT_THAT(failure_of(network), testing::HasSubstr("node 2 has sent nothing for 0.4 s"));
+  EXPECT_EQ(network.num_sent, 2);
 }
 
 // The node after the lost one notices it, and the others end for the same reason.
