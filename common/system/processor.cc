@@ -20,7 +20,9 @@ std::string instructions_of(const std::string& cpuinfo) {
   }
   std::string text;
   for (const char* name : kNames) {
-    if (found.contains(name)) text += (text.empty() ? "" : " ") + std::string(name);
+    if (!found.contains(name)) continue;
+    if (!text.empty()) text += ' ';
+    text += name;
   }
   return text.empty() ? "unknown" : text;
 }
