@@ -23,6 +23,7 @@ class CudaPluginDevice : public PluginDevice {
                  .memory_bytes = settings.memory_bytes,
                  .num_sharers = settings.num_sharers,
                  .host_bytes = settings.host_bytes,
+                 .exchanges_gradients = settings.exchanges_gradients,
                  .signals = settings.signals == "events" ? GpuSignals::kEvents : GpuSignals::kWords},
                 settings.warn),
         torch_device_(device_, settings),

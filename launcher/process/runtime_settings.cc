@@ -254,6 +254,17 @@ const std::vector<RuntimeSetting>& runtime_settings() {
        .details = "A node is lost when nothing has come from it for so long, 1 to 1000000: see [Several "
                   "nodes](several-nodes.md#lost-nodes)",
        .kind = NumberSetting{&S::node_timeout_seconds, 1, kMaxWaitTimeoutSeconds}},
+      {.option = "reduce",
+       .argument = "mpi|nccl",
+       .variable = "RP_REDUCE",
+       .field_name = "reduce",
+       .default_value = "mpi",
+       .concerns = "all processes",
+       .help =
+           "On several nodes: how gradients reach the nodes that add them, through the coordinators or between GPUs",
+       .details = "How gradients reach the nodes that add them: through the coordinators (`mpi`), or between GPUs "
+                  "(`nccl`, never run on a card so far): see [Several nodes](several-nodes.md#nccl)",
+       .kind = ChoiceSetting{&S::reduce, {"mpi", "nccl"}}},
       {.option = "check-consistency",
        .variable = "RP_CHECK_CONSISTENCY",
        .field_name = "check_consistency",
