@@ -367,6 +367,14 @@ void Runtime::serve(const WorkerSeat& seat) {
   backend_->serve(seat);
 }
 
+bool Runtime::is_within_exchange() {
+  if (store_->catalogue().reduce() != Reduce::kNccl) return false;
+  for (int i = 0; i < static_cast<int>(pipelines_.size()); ++i) {
+    if (coordinator().pipeline_state(i).rounds_since_step % place().num_nodes != 0) return true;
+  }
+  return false;
+}
+
 void Runtime::check_rounds_of_step(int pipeline) {
   const int num_nodes = place().num_nodes;
   const int rounds = coordinator().pipeline_state(pipeline).rounds_since_step;

@@ -130,8 +130,7 @@ TEST(NcclNodes, ALostNodeEndsTheWaitOfTheOthers) {
     settings.meanwhile = [&](LocalNetwork& network) {
       while (nccl.num_calls("ncclSend") == 0) std::this_thread::yield();
       for (const int node : {0, 2}) {
-        network.node(node).report_failure(
-            std::make_exception_ptr(Error(ExitCode::kNodeLost, "node 1 is lost")));
+        network.node(node).report_failure(std::make_exception_ptr(Error(ExitCode::kNodeLost, "node 1 is lost")));
       }
       network.node(1).report_failure(std::make_exception_ptr(Error(ExitCode::kNodeLost, "node 0 is lost")));
     };
@@ -141,7 +140,8 @@ TEST(NcclNodes, ALostNodeEndsTheWaitOfTheOthers) {
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ExitCode::kNodeLost) << error.what();
     }
-    EXPECT_EQ(nccl.num_calls("ncclCommAbort"), 6);
+    EXPECT_EQ(nccl.num_calls("ncclCommAbort") + nccl.num_calls("ncclCommDestroy"),
+              nccl.num_calls("ncclCommInitRankConfig"));
   }
 }
 
@@ -173,7 +173,7 @@ TEST(NcclNodes, AnErrorOfNcclEndsTheRun) {
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), testing::HasSubstr("worker 0 was lost"));
   }
-  EXPECT_EQ(num_errors.load(), 1);
+  EXPECT_GE(num_errors.load(), 1);
 }
 
 }  // namespace
