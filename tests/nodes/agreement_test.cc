@@ -88,7 +88,10 @@ TEST_P(NodeAgreementOf, NoNodeEndsBeforeACallThatMayNotEndTheRun) {
     NodeAgreement agreement(node);
     int call = 0;
     int signal = 0;
-    while (signal == 0) signal = agreement.stop_signal(++call > 5 ? SIGTERM : 0, call % 7 == 3);
+    while (signal == 0) {
+      ++call;
+      signal = agreement.stop_signal(call > 5 ? SIGTERM : 0, call % 7 == 3);
+    }
     ends[static_cast<std::size_t>(node.place().node)] = call;
     agreement.finish();
   });
