@@ -112,10 +112,16 @@ void skip_group(const GroupState& state, ThreadTeam& team) {
   });
 }
 
-void add_gradients(float* sum, const GroupGradients& gradients, ThreadTeam& team) {
+void add_gradients(float* sum, const GroupGradients& gradients, ThreadTeam& team, bool begins) {
   RP_ASSERT(gradients.num_uses >= 1);
-  for_each_chunk(gradients.num_elements, team,
-                 [&](std::size_t begin, std::size_t end) { update_kernels().add(sum, gradients, begin, end); });
+  const auto add = [&](std::size_t begin, std::size_t end) {
+    if (begins) std::fill(sum + begin, sum + end, 0.0F);
+    update_kernels().add(sum, gradients, begin, end);
+  };
+  // As long as what another node sends in one message: waking the other threads takes longer than adding it.
+  constexpr std::size_t kChunksOfOneThread = 2;
+  if (num_chunks(gradients.num_elements) <= kChunksOfOneThread) return add(0, gradients.num_elements);
+  for_each_chunk(gradients.num_elements, team, add);
 }
 
 void write_gradient(float* out, const GroupGradients& gradients, const UpdateStep& step, ThreadTeam& team) {

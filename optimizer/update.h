@@ -52,8 +52,9 @@ void update_group(const GroupState& state, const GroupGradients& gradients, cons
 void skip_group(const GroupState& state, ThreadTeam& team);
 
 // Computes sum = sum + (0 + g_0 + g_1 + …), with the gradients g_i of the group's uses in order.
-// `sum` is fp32, for several rounds per step.
-void add_gradients(float* sum, const GroupGradients& gradients, ThreadTeam& team);
+// `sum` is fp32, for several rounds per step. `begins`: with 0 in place of the old sum. The caller
+// alone adds pieces of one or two chunks.
+void add_gradients(float* sum, const GroupGradients& gradients, ThreadTeam& team, bool begins = false);
 
 // Computes out = the gradient that a rule would see: g after scaling and clipping, with the
 // arithmetic that kernels/update_arguments.h defines. `out` is fp32.

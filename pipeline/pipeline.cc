@@ -61,6 +61,7 @@ RoundResult Pipeline::forward_backward(const Batch& inputs, const Batch& argumen
   RoundTraits traits = impl_->traits_of(inputs, options);
   traits.loss = impl_->loss_number(options);
   traits.keeps_outputs = options.return_outputs;
+  if (traits.keeps_outputs) impl_->refuse_outputs_on_several_nodes("forward_backward() with return_outputs");
   impl_->runtime()->check_room_for_gradients(impl_->number());
   RoundResult::State state{.pipeline = impl_.get(),
                            .round = impl_->accept(traits, inputs, arguments, options),
@@ -71,6 +72,7 @@ RoundResult Pipeline::forward_backward(const Batch& inputs, const Batch& argumen
 }
 
 PackedTensors Pipeline::forward_packed(const Batch& inputs, const CallOptions& options) {
+  impl_->refuse_outputs_on_several_nodes("forward_packed()");
   RoundTraits traits = impl_->traits_of(inputs, options);
   traits.kind = RoundKind::kForward;
   traits.mode = RoundMode::kEvaluate;
@@ -95,6 +97,7 @@ RoundResult Pipeline::evaluate(const Batch& inputs, const Batch& arguments, cons
 }
 
 Tensors Pipeline::forward(const Batch& inputs, const CallOptions& options) {
+  impl_->refuse_outputs_on_several_nodes("forward()");
   const Merge how = options.merge_outputs.value_or(impl_->options().merge_outputs);
   if (!options.requires_grad.value_or(at::GradMode::is_enabled())) {
     return merge(forward_packed(inputs, options), how);
@@ -140,7 +143,7 @@ StepResult Pipeline::step(const Update& update, const StepOptions& options) {
                 "step() after 0 rounds with gradients since the last one; call forward_backward() first");
   }
   impl_->runtime()->check_rounds_of_step(impl_->number());
-  if (update.function()) impl_->refuse_on_several_nodes("no node has all masters that a step's function changes");
+  if (update.function()) impl_->refuse_masters_on_several_nodes("step() with a function");
   StepRequest request{.rules = {}, .options = options};
   for (const ParameterGroup& group : update.groups()) request.rules.push_back(group.rule);
   if (update.function()) {

@@ -122,8 +122,6 @@ void Pipeline::Impl::note_few_microbatches(const RoundTraits& traits) {
 std::shared_ptr<Round> Pipeline::Impl::accept(const RoundTraits& traits, const Batch& inputs, const Batch& arguments,
                                               const CallOptions& options) {
   Coordinator& coordinator = this->coordinator();
-  if (traits.gives_outputs() || traits.keeps_graph)
-    refuse_on_several_nodes("outputs and graphs of rounds stay on one node");
   if (const int signal = session_.agreed_stop_signal(); signal != 0) throw Interrupted(signal);
   note_few_microbatches(traits);
   const std::optional<Plan> plan = plan_of(options);
@@ -135,9 +133,21 @@ std::shared_ptr<Round> Pipeline::Impl::accept(const RoundTraits& traits, const B
   return coordinator.accept_round(traits, split.blocks(), plan ? &*plan : nullptr);
 }
 
-void Pipeline::Impl::refuse_on_several_nodes(const char* why) const {
+void Pipeline::Impl::refuse_on_several_nodes(const char* call, const char* why) const {
   const int num_nodes = runtime_->place().num_nodes;
-  if (num_nodes > 1) throw Error(ExitCode::kUsage, cat("a run on ", num_nodes, " nodes: ", why, "; use one node"));
+  if (num_nodes > 1)
+    throw Error(ExitCode::kUsage, cat("a run on ", num_nodes, " nodes: ", call, " is not possible, because ", why));
+}
+
+void Pipeline::Impl::refuse_outputs_on_several_nodes(const char* call) const {
+  refuse_on_several_nodes(call,
+                          "outputs stay on the node that computes them; call evaluate() or forward_backward() for "
+                          "losses, or use one node");
+}
+
+void Pipeline::Impl::refuse_masters_on_several_nodes(const char* call) const {
+  refuse_on_several_nodes(call,
+                          "no node has all master weights; give step() a rule, such as rp::AdamW, or use one node");
 }
 
 PackedTensors Pipeline::Impl::outputs_of(std::shared_ptr<Round> round) {
@@ -152,6 +162,7 @@ FunctionUpdate& Pipeline::Impl::function_update() {
 
 const std::vector<NamedParameter>& Pipeline::Impl::optimizer_parameters() {
   const Version version = coordinator().pipeline_state(number_).version();
+  refuse_masters_on_several_nodes("optimizer_parameters()");
   return function_update().parameters(version);
 }
 

@@ -52,8 +52,10 @@ class Pipeline::Impl {
   [[nodiscard]] int loss_number(const CallOptions& options) const;
   [[nodiscard]] std::shared_ptr<Round> accept(const RoundTraits& traits, const Batch& inputs, const Batch& arguments,
                                               const CallOptions& options);
-  // Throws rp::Error (kUsage), with the reason, if the run has several nodes.
-  void refuse_on_several_nodes(const char* why) const;
+  // Throw rp::Error (kUsage) if the run has several nodes, because outputs stay with the node that computes them, or
+  // because no node has all masters. `call`: what needs them.
+  void refuse_outputs_on_several_nodes(const char* call) const;
+  void refuse_masters_on_several_nodes(const char* call) const;
   // Returns the outputs that the round keeps for the caller.
   [[nodiscard]] PackedTensors outputs_of(std::shared_ptr<Round> round);
   [[nodiscard]] FunctionUpdate& function_update();
@@ -83,6 +85,8 @@ class Pipeline::Impl {
   [[nodiscard]] MemoryPlan memory_plan() const;
 
  private:
+  // `why`: the reason, and what to do.
+  void refuse_on_several_nodes(const char* call, const char* why) const;
   [[nodiscard]] const PipelineRecord& record() const;
   // Returns the records of parameters(), in the same order.
   [[nodiscard]] std::vector<const TensorRecord*> parameter_records() const;

@@ -165,14 +165,14 @@ void Runtime::compare_with_nodes() {
     const PipelineOptions& options = pipelines_[i]->options();
     if (options.rounds_per_step < num_nodes) {
       refuse(cat("rounds_per_step is ", options.rounds_per_step,
-                 "; the nodes share the rounds of a step, so there must be at least one for each node"));
+                 ", but the nodes share the rounds of a step; set it to ", num_nodes, " or more"));
     }
     if (*settings_.reduce == "nccl" && options.rounds_per_step % num_nodes != 0) {
       refuse(cat("--reduce nccl and rounds_per_step ", options.rounds_per_step,
                  ": it must be a multiple of the number of nodes; or use --reduce mpi"));
     }
     if (options.optimizer_dtype != at::kFloat)
-      refuse(cat("optimizer_dtype is ", at::toString(options.optimizer_dtype), "; it must be at::kFloat"));
+      refuse(cat("optimizer_dtype is ", at::toString(options.optimizer_dtype), "; set it to at::kFloat"));
     const auto add = [&](const char* name, const std::string& value) {
       own.same.emplace_back(cat(name, " of pipeline ", i), value);
     };
@@ -251,8 +251,11 @@ void Runtime::write_weights(const Catalogue& catalogue, const std::function<void
       }
     }
     if (place().num_nodes > 1 && !written.empty()) {
-      throw Error(ExitCode::kUsage, cat("a run on ", place().num_nodes, " nodes: layer ", written.begin()->first,
-                                        " has buffers, which the nodes would change differently; use layers without"));
+      const auto& [layer, buffers] = *written.begin();
+      throw Error(
+          ExitCode::kUsage,
+          cat("a run on ", place().num_nodes, " nodes: layer ", layer, " has the buffer '", buffers.front().name,
+              "', which the nodes would change differently; use layers without buffers, or one node"));
     }
   }
 }

@@ -50,10 +50,9 @@ void MemoryGroupUpdater::add_to_sum(const GradientPart& part, bool begins) {
   const UseRecord& use = store_.catalogue().uses()[part.use];
   const WeightGroupRecord& group = store_.catalogue().weight_groups()[use.group];
   float* sum = store_.state(use.sum_offset) + (part.elements.begin - store_.catalogue().owned(use.group).begin);
-  if (begins) std::fill_n(sum, part.elements.size(), 0.0F);
   const void* gradient = part.data;
   add_gradients(sum, {.uses = &gradient, .num_uses = 1, .dtype = group.dtype, .num_elements = part.elements.size()},
-                team_);
+                team_, begins);
 }
 
 void MemoryGroupUpdater::sum_squares(GroupId group, std::span<double> chunks) {

@@ -277,6 +277,31 @@ TEST(Catalogue, TakesTheMemoryThatIsPlannedForItsNode) {
   }
 }
 
+// Qwen3-8B: what a node updates, and what it keeps for this. benchmarks/optimizer/nodes_optimizer.cc measures the time.
+TEST(Catalogue, GivesEachNodeItsPartOfTheUpdatesWithinAThousandth) {
+  const auto layer = [](std::int64_t num_parameters) {
+    return LayerRequest{.name = "layer",
+                        .parameters = {{.name = "w", .dtype = DType::kBFloat16, .shape = {num_parameters}}}};
+  };
+  PipelineRequest request{.name = "qwen3-8b", .layers = {layer(151'936 * 4096)}, .with_sums = true};
+  request.layers.resize(37, layer(192'946'432));
+  request.layers.push_back(layer(151'936 * 4096 + 4096));
+  const Catalogue alone = Catalogue::lay_out(std::vector{request});
+  for (const int num_nodes : {2, 3, 4, 8, 16}) {
+    for (int node = 0; node < num_nodes; ++node) {
+      const Catalogue catalogue = Catalogue::lay_out(std::vector{request}, {.node = node, .num_nodes = num_nodes});
+      std::uint64_t owned = 0;
+      for (const GroupId group : catalogue.trained_groups(0)) owned += catalogue.owned(group).size();
+      const auto expect_part = [num_nodes](std::uint64_t part, std::uint64_t all) {
+        EXPECT_NEAR(static_cast<double>(part) * num_nodes / static_cast<double>(all), 1, 0.001)
+            << num_nodes << " nodes";
+      };
+      expect_part(owned, alone.num_parameters());
+      expect_part(catalogue.state_bytes(), alone.state_bytes());
+    }
+  }
+}
+
 TEST(Catalogue, IsTheSameAfterATripThroughBytes) {
   const Catalogue catalogue = Catalogue::lay_out(model(DType::kBFloat16), 2, true);
   const std::vector<std::byte> bytes = catalogue.to_bytes();

@@ -480,6 +480,23 @@ TEST(Passes, TheNumberOfThreadsDoesNotChangeABit) {
   }
 }
 
+// One thread adds a short piece, several a long one.
+TEST(Passes, ASumBeginsInPlaceOfWhatWasThere) {
+  ThreadTeam team(3);
+  for (const std::size_t num_elements : {std::size_t{5}, std::size_t{2 * 65'536}, std::size_t{3 * 65'536 + 777}}) {
+    Group group(Shape{.num_elements = num_elements, .num_uses = 1});
+    std::vector<float> expected(num_elements, 0.0F);
+    std::vector<float> sums(num_elements, std::numeric_limits<float>::quiet_NaN());
+    add_gradients(expected.data(), group.all_gradients(), team);
+    add_gradients(sums.data(), group.all_gradients(), team, true);
+    EXPECT_EQ(sums, expected) << num_elements;
+    add_gradients(expected.data(), group.all_gradients(), team);
+    add_gradients(sums.data(), group.all_gradients(), team);
+    EXPECT_EQ(sums, expected) << num_elements;
+    EXPECT_EQ(expected.back(), 2 * gradient_of(group, num_elements - 1)) << "the last one, too";
+  }
+}
+
 TEST(RoundGradient, HasTheBitsOfRoundingAndOfTheSumOfSquares) {
   const std::size_t size = 2 * 65'536 + 777;
   std::vector<float> sums(size);

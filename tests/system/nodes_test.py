@@ -178,6 +178,35 @@ class NodesTest(LaunchedTest):
             self.assertIn(text, process.stderr)
         self.assertFalse(self.output.exists(), "an output directory is left")
 
+    def test_what_nodes_cannot_share_is_refused_and_named(self):
+        hosts = self.hosts(2)
+
+        def run(mode: str, expect: int) -> subprocess.CompletedProcess:
+            words = [str(PROGRAMS / "rp-launch"), "--workers", "1", os.environ["RP_REFUSALS_PROGRAM"], mode]
+            process = subprocess.run(hosts.mpirun(words), capture_output=True, text=True, timeout=DEADLINE_S)
+            self.assertEqual(process.returncode, expect, process.stdout + process.stderr)
+            self.assert_hosts_empty(hosts)
+            return process
+
+        outputs = "outputs stay on the node that computes them; call evaluate() or forward_backward() for losses, or use one node"
+        masters = "no node has all master weights; give step() a rule, such as rp::AdamW, or use one node"
+        lines = run("calls", 0).stdout.splitlines()
+        for name, call, why in (("forward", "forward()", outputs), ("forward without gradients", "forward()", outputs),
+                                ("forward_packed", "forward_packed()", outputs),
+                                ("return_outputs", "forward_backward() with return_outputs", outputs),
+                                ("optimizer_parameters", "optimizer_parameters()", masters),
+                                ("function", "step() with a function", masters)):
+            self.assertEqual(lines.count(f"{name}: a run on 2 nodes: {call} is not possible, because {why}"), 2, lines)
+        losses = [line for line in lines if line.startswith("loss ")]
+        self.assertEqual(len(losses), 2, "a run goes on after a call that is refused")
+        self.assertEqual(losses[0], losses[1])
+        self.assertTrue(losses[0].endswith(" of step 1"), losses)
+        for mode, text in (("rounds", "rounds_per_step is 1, but the nodes share the rounds of a step; set it to 2 or more"),
+                           ("masters", "optimizer_dtype is Double; set it to at::kFloat"),
+                           ("buffers", "layer 1 has the buffer 'shift', which the nodes would change differently; use layers without "
+                                       "buffers, or one node")):
+            self.assertIn(f"a run on 2 nodes: {text}", run(mode, 2).stderr)
+
     def test_the_launcher_starts_the_nodes_itself_and_passes_a_signal_on(self):
         hosts = self.hosts(2)
         train = self.arguments(self.output, max_steps=100_000, save_every="never")

@@ -1,4 +1,4 @@
-#include "benchmarks/libtorch_adamw.h"
+#include "benchmarks/optimizer/libtorch_adamw.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>

@@ -1,4 +1,4 @@
-// benchmarks/optimizer_bandwidth.cc
+// benchmarks/optimizer/optimizer_bandwidth.cc
 // Measures how near the fused optimizer pass comes to the bandwidth of the memory, and the gain of
 // fusing.
 //
@@ -28,7 +28,7 @@
 #include <vector>
 
 #ifdef RP_WITH_LIBTORCH
-#include "benchmarks/libtorch_adamw.h"
+#include "benchmarks/optimizer/libtorch_adamw.h"
 #endif
 #include "common/median.h"
 #include "common/system/clock.h"

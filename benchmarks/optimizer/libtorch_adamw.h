@@ -1,4 +1,4 @@
-// benchmarks/libtorch_adamw.h
+// benchmarks/optimizer/libtorch_adamw.h
 // Calls LibTorch's fused AdamW and its two casts, for comparison with ours.
 #pragma once
 
