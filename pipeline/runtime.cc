@@ -273,11 +273,12 @@ PlanSettings Runtime::plan_settings(int pipeline) const {
   PlanSettings settings{.by_hand = {}, .limits = description.options().plan_limits};
   // Limits on balanced plans mean that the user wants balanced plans, so there is no search.
   if (settings.limits.min_stages == 0 && settings.limits.threshold == 0) {
-    settings.search = {
-        .num_workers = num_workers_,
-        .num_microbatches = description.options().num_microbatches,
-        .asynchronous = description.options().asynchronous,
-        .rounds_per_step = static_cast<int>(std::ranges::count(nodes_of_rounds(pipeline), place().node))};
+    const StepSettings step = step_settings(pipeline);
+    settings.search = {.num_workers = num_workers_,
+                       .num_microbatches = description.options().num_microbatches,
+                       .asynchronous = description.options().asynchronous,
+                       .rounds_per_step = static_cast<int>(std::ranges::count(nodes_of_rounds(pipeline), place().node)),
+                       .network = plan_network(step.layers, step.nodes)};
   }
   if (settings.limits.min_stages == 0) settings.limits.min_stages = num_workers_;
   backend_->complete_plan(settings);
