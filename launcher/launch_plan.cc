@@ -191,7 +191,7 @@ std::string launch_plan_table(const LaunchPlan& plan) {
   cell("process", name_width);
   cell("cores", cpu_width);
   if (gpu_width > 0) cell("GPU", gpu_width);
-  out << "environment and command\n";
+  out << kPlanTableHeading << "\n";
   for (const PlannedProcess& process : plan.processes) {
     cell(process.name, name_width);
     cell(cpu_text(process.cpus), cpu_width);

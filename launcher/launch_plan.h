@@ -60,6 +60,9 @@ struct LocalMachine {
                                           const std::filesystem::path& own_directory,
                                           const std::string& library_path = "");
 
+// The end of the heading.
+inline constexpr const char* kPlanTableHeading = "environment and command";
+
 // Formats one line for each process, below a heading. There is a column for GPUs if any process has
 // one.
 [[nodiscard]] std::string launch_plan_table(const LaunchPlan& plan);

@@ -225,6 +225,18 @@ class NodesTest(LaunchedTest):
         self.assertFalse(self.output.exists())
         self.assert_hosts_empty(hosts)
 
+    def test_a_signal_while_the_hosts_are_asked_ends_the_run_before_it_starts(self):
+        hosts = self.hosts(2)
+        for number in (signal.SIGTERM, signal.SIGUSR1):
+            job = self.start(hosts, [], [1, 1], self.arguments(self.output))
+            while not hosts.processes_named("host0", "mpirun"):
+                self.assertIsNone(job.poll())
+            job.send_signal(number)
+            _, errors = job.communicate(timeout=DEADLINE_S)
+            self.assertEqual(job.returncode, 128 + number, errors)
+            self.assertFalse(self.output.exists())
+            self.assert_hosts_empty(hosts)
+
     def test_the_death_of_a_process_ends_all_nodes(self):
         hosts = self.hosts(3)
         for name, node in (("mpirun", 0), ("rp-launch", 1), ("train:coord", 2), ("train:coord", 0)):
