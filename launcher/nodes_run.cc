@@ -87,8 +87,6 @@ class NodesRun {
   int run_once() {
     mpirun_.emplace(start(options_.command));
     ConnectionWatch connections(mpirun_->pid());
-    // mpirun sends nothing until the run ends, so that a host is lost was noticed before.
-    const std::int64_t patience_ns = options_.command.timeout_seconds * kNsPerSecond / 2;
     bool is_cut_off = false;
     while (!mpirun_->try_reap()) {
       PollSet set;
@@ -96,7 +94,7 @@ class NodesRun {
       set.add(mpirun_->pidfd(), POLLIN, [] {});
       set.wait(Deadline::after_ns(std::min({deadline_.left_ns(), time_limit_.left_ns(), kLookNs})));
       if (time_limit_.passed()) end_for_time_limit();
-      is_cut_off = is_cut_off || connections.unanswered_ns(now_ns()) >= patience_ns;
+      is_cut_off = is_cut_off || connections.unanswered_ns(now_ns()) >= patience_ns();
       if (deadline_.passed() || is_cut_off) mpirun_->kill_group();
     }
     const int status = *std::exchange(mpirun_, std::nullopt)->status();
@@ -109,6 +107,13 @@ class NodesRun {
       return static_cast<int>(ExitCode::kNodeLost);
     }
     return exit_code_of(status);
+  }
+
+  // How long a host may leave mpirun without an answer. mpirun sends nothing until the run ends, so that a host is lost
+  // was noticed before; but if it has passed a signal on, the nodes still need the time to notice it and to say so.
+  [[nodiscard]] std::int64_t patience_ns() const {
+    const std::int64_t timeout_ns = options_.command.timeout_seconds * kNsPerSecond;
+    return stop_signal_ == 0 ? timeout_ns / 2 : timeout_ns + timeout_ns / 4;
   }
 
   void pause(std::int64_t ns) {

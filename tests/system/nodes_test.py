@@ -43,9 +43,9 @@ class NodesTest(LaunchedTest):
         return hosts.mpirun_each({name: [str(PROGRAMS / "rp-launch"), "--workers", str(num), "train", *args]
                                   for name, num, args in zip(names, workers, each)})
 
-    def start(self, hosts: Hosts, launch: list[str], workers: list[int], train: list[str]) -> subprocess.Popen:
-        """Starts `rp-launch --hosts` on the first host."""
-        names = ",".join(f"{name}:{num}" for name, num in zip(hosts.names, workers))
+    def start(self, hosts: Hosts, launch: list[str], workers: list[int], train: list[str], first: int = 0) -> subprocess.Popen:
+        """Starts `rp-launch --hosts` on host 0. `first`: the host that is node 0."""
+        names = ",".join(f"{name}:{num}" for name, num in zip(hosts.names[first:], workers))
         command = [str(PROGRAMS / "rp-launch"), *launch, "--hosts", names, "train", *train]
         job = subprocess.Popen(hosts.command("host0", command), env=os.environ | hosts.mpi_environment(), stdin=subprocess.DEVNULL,
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -265,6 +265,21 @@ class NodesTest(LaunchedTest):
         self.assertIn("starting the program again on 2 of 3 hosts (restart 1 of 3): host0, host2", errors)
         self.assertEqual(self.results(self.output)[1], self.results(whole)[1])
         self.assert_hosts_empty(hosts)
+
+    def test_a_node_that_is_cut_off_ends_all_if_there_is_none_on_the_host_of_mpirun(self):
+        hosts = self.hosts(3)
+        for cut, also in (("host1", []), ("host2", [signal.SIGUSR1])):
+            train = self.arguments(self.directory / cut, max_steps=100_000, save_every="never")
+            job = self.start(hosts, ["--node-timeout", "2"], [1, 1], train, first=1)
+            self.wait_for_a_step(job)
+            hosts.cut(cut)
+            for number in also:  # then mpirun itself does not notice that the host is lost
+                job.send_signal(number)
+            self.assert_hosts_empty(hosts, within_s=6)  # the timeout, 3 s, and half of the timeout
+            _, errors = job.communicate(timeout=DEADLINE_S)
+            self.assertEqual(job.returncode, 72, errors)
+            self.assertRegex(errors, rf"node [01] \({cut}\) has sent nothing for 2 s")
+            hosts.restore(cut)
 
 
 if __name__ == "__main__":
