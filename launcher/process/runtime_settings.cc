@@ -299,10 +299,12 @@ const std::vector<RuntimeSetting>& runtime_settings() {
        .field_name = "network",
        .default_text = "left out of plans and predictions",
        .concerns = "coordinator",
-       .help = "The links between the nodes, for plans and for simulated and predicted times of steps: 10gbit, or with "
-               "a latency 25gbit,70us",
-       .details = "The links between the nodes, for plans and for simulated and predicted times of steps: `10gbit`, or "
-                  "with a latency `25gbit,70us`; as `rp-plan plan` takes it and `rp-launch doctor --hosts` measures it",
+       .help = "The links between several nodes, for plans and for simulated and predicted times of steps: 10gbit, or "
+               "with a latency 25gbit,70us",
+       .details =
+           "The links between the nodes, for plans and for simulated and predicted times of steps: `10gbit`, or "
+           "with a latency `25gbit,70us`; as `rp-plan plan` takes it and `rp-launch doctor --hosts` measures it; "
+           "has no effect on one node, and `rp-launch` says so",
        .kind = TextSetting{&S::network, parse_network}},
       {.option = "attach-on-fault",
        .variable = "RP_ATTACH_ON_FAULT",

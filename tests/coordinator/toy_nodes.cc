@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <exception>
+#include <future>
 #include <thread>
+#include <utility>
 
 #include "tests/coordinator/toy_workers.h"
 
@@ -12,7 +14,20 @@ namespace rp::test {
 
 namespace {
 
-ToyResult run_node(const ToyConfig& config, const NodesSettings& nodes, NodeNetwork& network) {
+// Waits for the end of NodesSettings::meanwhile, which may call the coordinator.
+class Meanwhile {
+ public:
+  explicit Meanwhile(std::shared_future<void> end) : end_(std::move(end)) {}
+  ~Meanwhile() { end_.wait(); }
+  Meanwhile(const Meanwhile&) = delete;
+  Meanwhile& operator=(const Meanwhile&) = delete;
+
+ private:
+  const std::shared_future<void> end_;
+};
+
+ToyResult run_node(const ToyConfig& config, const NodesSettings& nodes, NodeNetwork& network,
+                   const std::shared_future<void>& meanwhile) {
   const NodePlace place = network.place();
   RunSettings settings{.num_workers = nodes.workers[static_cast<std::size_t>(place.node)],
                        .plan = nodes.plan,
@@ -27,6 +42,7 @@ ToyResult run_node(const ToyConfig& config, const NodesSettings& nodes, NodeNetw
   options.pipelines[0].nodes_of_rounds = deal_rounds(config.rounds_per_step, nodes.workers);
   Coordinator coordinator(*store, std::move(options));
   const WorkerWatch watch(workers, coordinator);
+  const Meanwhile end(meanwhile);
   return train_toy(*store, coordinator, config);
 }
 
@@ -37,6 +53,9 @@ std::vector<ToyResult> run_toy_on_nodes(const ToyConfig& config, const NodesSett
   LocalNetwork network(num_nodes, settings.network);
   std::vector<ToyResult> results(settings.workers.size());
   std::vector<std::exception_ptr> errors(settings.workers.size());
+  const std::shared_future<void> meanwhile = std::async(std::launch::async, [&] {
+                                               if (settings.meanwhile) settings.meanwhile(network);
+                                             }).share();
   std::vector<std::thread> threads;
   for (int node = 0; node < num_nodes; ++node) {
     threads.emplace_back([&, node] {
@@ -44,13 +63,12 @@ std::vector<ToyResult> run_toy_on_nodes(const ToyConfig& config, const NodesSett
       ToyConfig own = config;
       if (node == 0 && settings.change_first) settings.change_first(own);
       try {
-        results[index] = run_node(own, settings, network.node(node));
+        results[index] = run_node(own, settings, network.node(node), meanwhile);
       } catch (...) {
         errors[index] = std::current_exception();
       }
     });
   }
-  if (settings.meanwhile) threads.emplace_back([&] { settings.meanwhile(network); });
   for (std::thread& thread : threads) thread.join();
   for (const std::exception_ptr& error : errors) {
     if (error) std::rethrow_exception(error);
