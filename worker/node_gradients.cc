@@ -27,8 +27,7 @@ Stream& exchange_stream_of(Device& device) {
 }  // namespace
 
 NodeGradients::NodeGradients(const NcclTable& nccl, Store& store, int worker, Device& device, std::int64_t connect_ns)
-    : store_(store),
-      place_(store.catalogue().place()),
+    : place_(store.catalogue().place()),
       device_(device),
       stream_(exchange_stream_of(device)),
       connect_ns_(connect_ns),

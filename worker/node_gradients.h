@@ -77,7 +77,6 @@ class NodeGradients {
   [[nodiscard]] Buffer& buffer_of(std::uint64_t exchange) { return buffers_[exchange % buffers_.size()]; }
   [[nodiscard]] const Buffer& buffer_of(std::uint64_t exchange) const { return buffers_[exchange % buffers_.size()]; }
 
-  Store& store_;
   const NodePlace place_;
   Device& device_;
   Stream& stream_;

@@ -7,13 +7,14 @@
 
 namespace rp::test {
 
+inline void set_reached(void* ticket) {
+  static_cast<FakeTicket*>(ticket)->is_reached.store(true, std::memory_order_release);
+}
+
 [[nodiscard]] inline FakeNcclSettings in_streams_of_driver(unsigned seed) {
-  constexpr auto set_reached = [](void* ticket) {
-    static_cast<FakeTicket*>(ticket)->is_reached.store(true, std::memory_order_release);
-  };
-  const auto enqueue = [set_reached](CUstream_st* stream, FakeTicket& ticket) {
+  const auto enqueue = [](CUstream_st* stream, FakeTicket& ticket) {
     FakeStreams& streams = fake_state().streams;
-    streams.enqueue(stream, {.kind = FakeOperation::Kind::kCall, .to = &ticket, .function = set_reached}, "exchange");
+    streams.enqueue(stream, {.kind = FakeOperation::Kind::kCall, .to = &ticket, .function = &set_reached}, "exchange");
     streams.enqueue(stream, {.kind = FakeOperation::Kind::kWaitValue, .from = &ticket.done, .value = 1}, "end");
   };
   return {.seed = seed, .enqueue = enqueue};
