@@ -5,6 +5,7 @@
 #include "common/check.h"
 #include "common/run_depth.h"
 #include "common/system/crash_point.h"
+#include "common/text.h"
 #include "coordinator/rounds/commit_check.h"
 #include "coordinator/run_report.h"
 #include "coordinator/updates/weight_stamps.h"

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "tests/coordinator/random_plan.h"
+#include "tests/coordinator/toy_model.h"
 #include "tests/nodes/local_network.h"
 
 namespace rp::test {
