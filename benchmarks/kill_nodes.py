@@ -6,9 +6,9 @@ it is left on any node, whether anything is left, and whether the run that goes 
 
 The nodes are hosts in network namespaces (tests/system/hosts.py). Each life of the run has 2 to 4 nodes, one of which may have
 two workers. It begins with `rp-launch --hosts` from the newest checkpoint, makes at least one step more, and ends by one of these, in
-turn: SIGKILL of mpirun, of a node's launcher, of a coordinator, of the rp-launch that was started, or a cut connection. With
---restart, rp-launch itself goes on after each of them (but after its own death), with the hosts that still answer. Needs the
-release build and the small model of its tests (ctest -R make_tiny_model)."""
+turn: SIGKILL of mpirun, of a node's launcher, of a coordinator, of the rp-launch that was started, a cut connection, or a cut
+connection while no node runs on the host of mpirun. With --restart, rp-launch itself goes on after each of them (but after its own
+death), with the hosts that still answer. Needs the release build and the small model of its tests (ctest -R make_tiny_model)."""
 
 import argparse
 import os
@@ -26,7 +26,7 @@ from launched import PROGRAMS, bits, settings
 
 from hosts import Hosts, name_of
 
-FAULTS = ["mpirun", "launcher", "coordinator", "first", "cut"]
+FAULTS = ["mpirun", "launcher", "coordinator", "first", "cut", "cut-elsewhere"]
 NAMES = {"mpirun": "mpirun", "launcher": "rp-launch", "coordinator": "train:coord"}
 LIMIT_S = 60
 
@@ -43,10 +43,10 @@ class Trial:
         self.seconds = {fault: [] for fault in FAULTS}
         self.problems = []
 
-    def start(self, num_nodes: int) -> subprocess.Popen:
-        workers = [1] * num_nodes
-        workers[self.rng.randrange(num_nodes)] += self.rng.randrange(2)
-        names = ",".join(f"{name}:{num}" for name, num in zip(self.hosts.names, workers))
+    def start(self, nodes: list[str]) -> subprocess.Popen:
+        workers = [1] * len(nodes)
+        workers[self.rng.randrange(len(nodes))] += self.rng.randrange(2)
+        names = ",".join(f"{name}:{num}" for name, num in zip(nodes, workers))
         policy = ["--on-node-failure", "restart"] if self.restarts else []
         words = [str(PROGRAMS / "rp-launch"), "--node-timeout", "2", *policy, "--hosts", names, "train", *self.train]
         self.log = self.output.with_suffix(".log")
@@ -62,11 +62,11 @@ class Trial:
             time.sleep(0.01)
         return False
 
-    def fail(self, job: subprocess.Popen, fault: str, num_nodes: int) -> str | None:
+    def fail(self, job: subprocess.Popen, fault: str, nodes: list[str]) -> str | None:
         """Lets the fault happen. Returns the host that was cut off."""
-        host = self.rng.choice(self.hosts.names[:num_nodes])
-        if fault == "cut":
-            host = self.rng.choice(self.hosts.names[1:num_nodes])
+        host = self.rng.choice(nodes)
+        if fault in ("cut", "cut-elsewhere"):
+            host = self.rng.choice([name for name in nodes if name != self.hosts.names[0]])
             self.hosts.cut(host)
             return host
         if fault == "first":
@@ -96,9 +96,10 @@ class Trial:
                 self.problems.append(f"{fault}: shared memory is left on {name}: {files}")
 
     def one(self, fault: str):
-        num_nodes = self.rng.randint(2, 4)
+        first = 1 if fault == "cut-elsewhere" else 0  # mpirun runs on the host 0
+        nodes = self.hosts.names[first:][:self.rng.randint(2, 4 - first)]
         step = last_step(self.output)
-        job = self.start(num_nodes)
+        job = self.start(nodes)
         if not self.wait_for_step(job, step):
             self.problems.append(f"no step after {step}, exit code {job.poll()}: {self.log.read_text()[-2000:]}")
             job.kill()
@@ -107,7 +108,7 @@ class Trial:
         if job.poll() is not None:
             self.problems.append("the run ended before the fault")
             return
-        cut = self.fail(job, fault, num_nodes)
+        cut = self.fail(job, fault, nodes)
         if self.restarts and fault != "first":
             while job.poll() is None and "starting the program again" not in self.log.read_text():
                 time.sleep(0.05)
@@ -121,11 +122,11 @@ class Trial:
             self.problems.append(f"{fault}: exit code 0")
         if cut:
             self.hosts.restore(cut)
-        print(f"{fault} on {num_nodes} nodes after step {step}: "
+        print(f"{fault} on {len(nodes)} nodes after step {step}: "
               f"{self.seconds[fault][-1] if self.seconds[fault] else -1:.2f} s, exit code {job.returncode}", flush=True)
 
     def finish(self):
-        job = self.start(2)
+        job = self.start(self.hosts.names[:2])
         if job.wait() != 0:
             self.problems.append(f"the last life: exit code {job.returncode}: {self.log.read_text()[-2000:]}")
 

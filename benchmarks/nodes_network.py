@@ -25,7 +25,7 @@ from hosts import Hosts
 CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 16384, "hidden_size": 576, "intermediate_size": 1536,
           "num_hidden_layers": 30, "num_attention_heads": 9, "num_key_value_heads": 3, "head_dim": 64, "max_position_embeddings": 8192,
           "rms_norm_eps": 1e-5, "rope_theta": 100000, "tie_word_embeddings": False, "hidden_act": "silu", "torch_dtype": "bfloat16"}
-# What rp-plan proposes for two nodes: many short backward stages, so that gradients leave early.
+# Many short backward stages, so that gradients leave early.
 PLAN = "forward 0-1 2-5 6-11 12-18 19-28 | fused 29-31 | backward 25-28 19-24 14-18 13 12 10-11 8-9 6-7 4-5 3 2 0-1"
 PARAMETERS = 2 * 9.44e6 + 30 * 3.54e6
 FRAMES = 0.99  # the part of a frame that is data

@@ -53,12 +53,12 @@ rp_room(planner USES common common/command_line common/files scheduler scheduler
 rp_room(worker/executor USES common common/system hoststore device)
 rp_room(worker/copies USES common common/system hoststore device)
 rp_room(worker/observers USES common hoststore hoststore/records device worker/executor)
-rp_room(worker USES common common/system hoststore hoststore/records device worker/executor worker/copies worker/observers)
+rp_room(worker USES common common/system hoststore hoststore/records device nccl worker/executor worker/copies worker/observers)
 rp_room(coordinator/rounds USES common common/system hoststore hoststore/records scheduler)
-rp_room(coordinator/exchange USES common hoststore nodes)
+rp_room(coordinator/exchange USES common common/system hoststore nodes scheduler)
 rp_room(coordinator/updates USES common common/system hoststore hoststore/records optimizer coordinator/rounds coordinator/exchange)
 rp_room(coordinator/run_plans USES common hoststore scheduler)
-rp_room(coordinator USES common common/system hoststore hoststore/records scheduler scheduler/simulation coordinator/rounds
+rp_room(coordinator USES common common/system hoststore hoststore/records scheduler scheduler/simulation optimizer coordinator/rounds
         coordinator/exchange coordinator/updates coordinator/run_plans)
 rp_room(launcher/process USES common common/system hoststore hoststore/records)
 rp_room(launcher/trace USES common common/system common/files hoststore hoststore/records launcher/process)
@@ -82,7 +82,7 @@ rp_room(pipeline/torch_worker LIBTORCH USES common common/system hoststore optim
 rp_room(pipeline/process LIBTORCH USES common common/system common/files hoststore hoststore/records hoststore/task_file coordinator/rounds
         launcher/process)
 rp_room(pipeline LIBTORCH USES common common/system common/files common/checked_files hoststore/memory hoststore hoststore/records nodes scheduler
-        scheduler/simulation optimizer device model_files model_files/weights hoststore/task_file planner/prediction worker/executor worker
+        scheduler/simulation optimizer device nccl model_files model_files/weights hoststore/task_file planner/prediction worker/executor worker
         coordinator/updates coordinator/run_plans coordinator launcher/process launcher/trace models/layers models pipeline/process pipeline/description
         pipeline/torch_worker)
 rp_room(plugin LIBTORCH USES common common/system kernels kernels/cuda cuda models/layers models pipeline/description pipeline/torch_worker)

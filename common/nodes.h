@@ -20,6 +20,10 @@ struct NodePlace {
   bool operator==(const NodePlace&) const = default;
 };
 
+// How the gradients of all nodes reach the node that owns their elements: the coordinators send them to each other, or
+// the GPUs exchange them before they are downloaded (docs/design/several-nodes.md#nccl-between-gpus).
+enum class Reduce : std::uint32_t { kMpi, kNccl };
+
 // Elements [begin, end) of a weight group or tensor.
 struct ElementRange {
   std::uint64_t begin = 0;

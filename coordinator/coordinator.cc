@@ -5,6 +5,7 @@
 #include "common/check.h"
 #include "common/run_depth.h"
 #include "common/system/crash_point.h"
+#include "common/text.h"
 #include "coordinator/rounds/commit_check.h"
 #include "coordinator/run_report.h"
 #include "coordinator/updates/weight_stamps.h"
@@ -38,6 +39,7 @@ Coordinator::Coordinator(Store& store, CoordinatorOptions options)
                                                                              const MutexLock lock(state_.mutex);
                                                                              state_.wake();
                                                                            })),
+      ids_(workers_exchange() ? std::make_unique<CommunicatorIds>(store, *options_.network) : nullptr),
       pipelines_(make_pipelines()),
       state_(store, inputs_, pipelines_, options_.board, options_.on_commit, losses_.get()),
       commit_(store, state_, trace_, traced_waits(CoordinatorThread::kCommit), options_.on_hang, options_.on_set_aside,
@@ -69,6 +71,13 @@ std::vector<std::unique_ptr<PipelineState>> Coordinator::make_pipelines() {
                        .make_updater = options_.make_updater,
                        .journal = store_.journal(),
                        .network = options_.network});
+    if (workers_exchange() && !settings.plan.by_hand) {
+      state->plans = std::make_unique<PlanExchange>(*options_.network, state->number,
+                                                    static_cast<int>(catalogue.pipelines()[number].num_layers), [this] {
+                                                      const MutexLock lock(state_.mutex);
+                                                      state_.wake();
+                                                    });
+    }
     pipelines.push_back(std::move(state));
   }
   return pipelines;
@@ -80,6 +89,7 @@ void Coordinator::end() {
   if (commit_.is_joined()) return;
   fail(std::make_exception_ptr(Error(ExitCode::kUserError, "the session has ended")));
   commit_.join();
+  if (ids_) ids_->stop();
   if (options_.network != nullptr) options_.network->stop();
   for (const auto& pipeline : pipelines_) pipeline->updates->end();  // failures that they report still arrive here
   store_.epoch().publish_wanted(kEndEpoch);
@@ -162,6 +172,12 @@ void Coordinator::fail(const std::exception_ptr& error) {
 }
 
 void Coordinator::lose_worker(int worker) {
+  if (workers_exchange()) {  // all nodes would have to connect again
+    return fail(std::make_exception_ptr(
+        Error(ExitCode::kNodeLost, cat("worker ", worker,
+                                       " was lost, and so is its node: with --reduce nccl a worker is not "
+                                       "replaced; resume from the last checkpoint"))));
+  }
   {
     MutexLock lock(state_.mutex);
     state_.flow.lose_worker(worker);
@@ -200,6 +216,11 @@ std::shared_ptr<Round> Coordinator::accept_round(const RoundTraits& traits, cons
   state.is_stamped = true;
   if (const int node = state.node_of_next(traits); !is_own(node)) return accept_elsewhere(traits, node);
   const std::int64_t since = trace_.now();
+  std::optional<Plan> agreed;
+  if (state.plans && traits.kind == RoundKind::kForwardBackward) {
+    agreed = agreed_plan(state);
+    if (plan == nullptr) plan = &*agreed;
+  }
   wait_for_flight(traits.pipeline);
   auto round = state.next_round(traits, store_.catalogue().pipelines()[traits.pipeline]);
   round->num_input_imports = static_cast<int>(inputs.input_imports.size());
@@ -207,6 +228,12 @@ std::shared_ptr<Round> Coordinator::accept_round(const RoundTraits& traits, cons
   {
     MutexLock lock(state_.mutex);
     state_.flow.set_plan(*round, plan);
+  }
+  if (workers_exchange() && traits.kind == RoundKind::kForwardBackward) {
+    for (const Slot& slot : round->slots) {
+      state.exchanges.add(static_cast<std::uint64_t>(slot.phase));
+      state.exchanges.add(static_cast<std::uint64_t>(slot.layers.first));
+    }
   }
   RP_CRASH_POINT("coordinator.round.has_number");
   const std::int64_t copy_since = trace_.now();
@@ -218,6 +245,18 @@ std::shared_ptr<Round> Coordinator::accept_round(const RoundTraits& traits, cons
   state_.wake();
   trace_.accept_round(*round, since);
   return round;
+}
+
+Plan Coordinator::agreed_plan(PipelineState& state) {
+  MutexLock lock(state_.mutex);
+  state.plans->begin_round(state_.flow.plans().plan(state.number, PlanKind::kFused));
+  while (!state.plans->has_plan() && !state_.has_failed()) {
+    state_.sleep(waits_,
+                 {.kind = WaitKind::kNodePlan, .numbers = {static_cast<std::int64_t>(state.num_rounds), state.number}});
+  }
+  state_.check_failure();
+  waits_.publish_none();
+  return state.plans->take_plan();
 }
 
 std::shared_ptr<Round> Coordinator::accept_elsewhere(const RoundTraits& traits, int node) {
@@ -273,7 +312,8 @@ std::shared_ptr<StepOutcome> Coordinator::accept_step(int pipeline, StepRequest 
   }
   request.num_rounds = static_cast<std::uint64_t>(state.rounds_since_step);
   request.num_forwards = state.num_rounds - state.num_rounds_of_steps;
-  const Version used_version = state.count_step();
+  const Version used_version = state.count_step(request);
+  request.call_hash = state.calls.value();
   request.steps = state.num_steps;
   request.rounds = state.num_rounds_of_steps;
   return state.updates->accept_step(state.version(), used_version, std::move(request));

@@ -24,6 +24,7 @@
 #include "coordinator/commit_thread.h"
 #include "coordinator/coordinator_state.h"
 #include "coordinator/coordinator_trace.h"
+#include "coordinator/exchange/communicator_ids.h"
 #include "coordinator/pipeline_state.h"
 #include "coordinator/round_flow.h"
 #include "coordinator/rounds/activation_budget.h"
@@ -170,6 +171,9 @@ class Coordinator {
   void wait_for_flight(int pipeline);
   [[nodiscard]] bool is_own(int node) const { return node == store_.catalogue().place().node; }
   std::shared_ptr<Round> accept_elsewhere(const RoundTraits& traits, int node);
+  // Returns the plan that all nodes use for their next round with gradients.
+  [[nodiscard]] Plan agreed_plan(PipelineState& state);
+  [[nodiscard]] bool workers_exchange() const { return store_.catalogue().reduce() == Reduce::kNccl; }
 
   Store& store_;
   const CoordinatorOptions options_;
@@ -177,6 +181,7 @@ class Coordinator {
   CoordinatorTrace trace_;
   WaitRecord waits_;                            // of the caller's thread
   const std::unique_ptr<LossExchange> losses_;  // nullptr if there is one node
+  const std::unique_ptr<CommunicatorIds> ids_;  // nullptr unless the workers exchange gradients with other nodes
   const std::vector<std::unique_ptr<PipelineState>> pipelines_;
   CoordinatorState state_;
   CommitThread commit_;

@@ -1,5 +1,7 @@
 #include "coordinator/pipeline_state.h"
 
+#include "optimizer/update.h"
+
 namespace rp {
 
 int PipelineState::node_of_next(const RoundTraits& traits) const {
@@ -26,6 +28,10 @@ std::shared_ptr<Round> PipelineState::next_round(const RoundTraits& traits, cons
 }
 
 void PipelineState::count(const RoundTraits& traits, bool is_own) {
+  calls.add(static_cast<std::uint64_t>(traits.kind));
+  calls.add(static_cast<std::uint64_t>(traits.mode));
+  calls.add(static_cast<std::uint64_t>(traits.loss));
+  calls.add(static_cast<std::uint64_t>(traits.num_microbatches));
   if (traits.mode == RoundMode::kTrain) {
     ++num_rounds;
   } else {
@@ -39,7 +45,19 @@ void PipelineState::count_backward(bool is_own) {
   ++rounds_since_step;
 }
 
-Version PipelineState::count_step() {
+Version PipelineState::count_step(const StepRequest& request) {
+  for (const UpdateRule& rule : request.rules) {
+    const UpdateStep step = update_step_of(rule, static_cast<std::int64_t>(num_steps) + 1);
+    calls.add_number(step.step_size);
+    calls.add_number(step.decay);
+    calls.add_number(step.coupled_decay);
+    calls.add_number(step.m_weight);
+    calls.add_number(step.beta2);
+    calls.add_number(step.epsilon);
+  }
+  calls.add_number(request.options.max_grad_norm);
+  calls.add_number(request.options.max_grad_value);
+  calls.add(exchanges.value());
   const Version used = used_version(!settings.asynchronous);
   num_rounds_of_steps = num_rounds;
   rounds_since_step = 0;

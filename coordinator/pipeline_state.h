@@ -11,6 +11,8 @@
 #include <optional>
 
 #include "common/run_order.h"
+#include "coordinator/exchange/call_hash.h"
+#include "coordinator/exchange/plan_exchange.h"
 #include "coordinator/rounds/round.h"
 #include "coordinator/run_plans/stage_plans.h"
 #include "coordinator/updates/updates.h"
@@ -32,6 +34,9 @@ struct PipelineState {
   int first_trained_layer = 0;
   bool is_trained = false;  // false if all parameters are frozen
   std::unique_ptr<Updates> updates;
+  std::unique_ptr<PlanExchange> plans;  // nullptr unless the workers exchange gradients with other nodes
+  CallHash calls{};                     // of the calls so far that all nodes must make
+  CallHash exchanges{};                 // of the stages of this node's rounds, if the workers exchange their gradients
 
   std::uint64_t num_rounds = 0;           // with gradients or graph, since the start of training
   std::uint64_t num_rounds_of_steps = 0;  // the part of num_rounds before the last step
@@ -59,7 +64,7 @@ struct PipelineState {
   void count(const RoundTraits& traits, bool is_own);
   void count_backward(bool is_own);
   // Returns the version of the weights that the rounds of this step have used.
-  Version count_step();
+  Version count_step(const StepRequest& request);
   void restart_at(std::uint64_t steps, std::uint64_t rounds, Version version);
 };
 

@@ -34,7 +34,7 @@ RoundFlow::RoundFlow(Store& store, InputBlocks& inputs, const std::vector<std::u
       other_nodes_(other_nodes),
       plans_(store.catalogue(), plan_settings(pipelines)),
       epochs_(store),
-      dispatcher_(store),
+      dispatcher_(store, store.catalogue().reduce() == Reduce::kNccl),
       frees_(store),
       blocks_(store, inputs, frees_),
       report_(board),
@@ -76,8 +76,9 @@ void RoundFlow::accept_backward(const std::shared_ptr<Round>& round, std::uint64
 void RoundFlow::launch(const std::shared_ptr<Round>& round, std::size_t first_slot, std::size_t end_slot) {
   Updates& updates = at(round->traits.pipeline).updates;
   for (std::size_t i = first_slot; i < end_slot; ++i) {
+    const bool gives_gradient = round->slots[i].phase != Phase::kForward;
     for_trained_uses(*round, round->slots[i].layers,
-                     [&](UseId use) { updates.task_accepted(round->next_version, use); });
+                     [&](UseId use) { updates.task_accepted(round->next_version, use, gives_gradient); });
   }
   dispatcher_.append(round, first_slot, end_slot);
   dispatcher_.dispatch();
@@ -248,7 +249,7 @@ void RoundFlow::learn_memory(PlanKind kind, const Round& round) {
   pipeline.activation_budget.learn(kind,
                                    memory_of(round, store_.round_table(round), store_.catalogue(), rounds_overlap,
                                              plans_.times(round.traits.pipeline)),
-                                   worker_of_slot(round.slots.front().number.value(), store_.num_workers()));
+                                   round.slots.front().worker);
 }
 
 }  // namespace rp

@@ -22,7 +22,9 @@ CudaDevice::CudaDevice(const CudaDriver& driver, const CudaDeviceOptions& option
       download_(context_, memory(), true),
       download_gradients_(context_, memory(), false),
       compute_(context_, memory(), false),
-      computed_(context_) {}
+      computed_(context_) {
+  if (options.exchanges_gradients) exchange_.emplace(context_, memory(), /*is_urgent=*/true);
+}
 
 // The members return their resources to the driver in this thread, so it makes the context current.
 CudaDevice::~CudaDevice() {
@@ -67,7 +69,7 @@ std::uint64_t CudaDevice::arena_bytes(const CudaContext& context, const CudaDevi
       options.num_sharers > 1
           ? std::min(memory.free_bytes, memory.total_bytes / static_cast<std::uint64_t>(options.num_sharers))
           : memory.free_bytes;
-  const std::uint64_t margin = margin_bytes(options.host_bytes);
+  const std::uint64_t margin = margin_bytes(options);
   if (share <= margin) {
     throw Error(ExitCode::kNoResource, cat("GPU ", context.uuid(), " has only ", bytes_text(share),
                                            " of memory free for this worker; end what else runs on it (nvidia-smi), or "
@@ -88,7 +90,7 @@ MemoryLimit CudaDevice::memory_limit() const {
   return {.owner = context_.uuid(),
           .is_asked = options_.memory_bytes > 0,
           .num_sharers = options_.num_sharers,
-          .margin_bytes = margin_bytes(options_.host_bytes)};
+          .margin_bytes = margin_bytes(options_)};
 }
 
 std::byte* CudaDevice::take(std::uint64_t bytes, MemoryUse use) {

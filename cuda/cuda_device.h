@@ -6,11 +6,11 @@
 // is destroyed. The driver must outlive it.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "common/mutex.h"
 #include "cuda/context.h"
@@ -32,6 +32,7 @@ struct CudaDeviceOptions {
   int num_sharers = 1;             // workers of the run on this GPU
   std::uint64_t host_bytes = 0;    // of host memory that will be registered, if that is known
   GpuSignals signals = GpuSignals::kWords;
+  bool exchanges_gradients = false;  // with the GPUs of other nodes, through NCCL
   PinnedStoreOptions registration{};
 };
 
@@ -41,8 +42,10 @@ class CudaDevice : public Device {
   // size is given. The GPU's page tables for registered host memory need 8 more bytes for each page
   // of 4096.
   static constexpr std::uint64_t kMarginBytes = std::uint64_t{1} << 30;
-  [[nodiscard]] static std::uint64_t margin_bytes(std::uint64_t host_bytes) {
-    return kMarginBytes + host_bytes / 4096 * 8;
+  // NCCL's own buffers, for a communicator with a few other nodes. An estimate: it was never measured.
+  static constexpr std::uint64_t kNcclBytes = std::uint64_t{512} << 20;
+  [[nodiscard]] static std::uint64_t margin_bytes(const CudaDeviceOptions& options) {
+    return kMarginBytes + options.host_bytes / 4096 * 8 + (options.exchanges_gradients ? kNcclBytes : 0);
   }
 
   // Throws rp::Error (kNoResource) with what is missing.
@@ -57,6 +60,8 @@ class CudaDevice : public Device {
   [[nodiscard]] DeviceMemory allocate(std::uint64_t bytes, MemoryUse use) override;
   [[nodiscard]] DeviceMemoryPeaks memory_peaks() const override;
   [[nodiscard]] Stream& stream(StreamKind kind) override;
+  [[nodiscard]] Stream* exchange_stream() override { return exchange_ ? &*exchange_ : nullptr; }
+  void bind_thread() const override { context_.make_current(); }
   [[nodiscard]] std::unique_ptr<Event> make_event() override;
   void check() override { compute_.check(); }
   void stop() override;
@@ -87,8 +92,11 @@ class CudaDevice : public Device {
   [[nodiscard]] static std::uint64_t arena_bytes(const CudaContext& context, const CudaDeviceOptions& options);
   [[nodiscard]] CudaStream::Memory memory();
   [[nodiscard]] MemoryLimit memory_limit() const;
-  [[nodiscard]] std::array<CudaStream*, 5> streams() {
-    return {&upload_parameters_, &upload_activations_, &download_, &download_gradients_, &compute_};
+  [[nodiscard]] std::vector<CudaStream*> streams() {
+    std::vector<CudaStream*> all = {&upload_parameters_, &upload_activations_, &download_, &download_gradients_,
+                                    &compute_};
+    if (exchange_) all.push_back(&*exchange_);
+    return all;
   }
   void let_uploads_wait_for_compute();
 
@@ -103,6 +111,7 @@ class CudaDevice : public Device {
   CudaStream download_;
   CudaStream download_gradients_;
   CudaStream compute_;
+  std::optional<CudaStream> exchange_;
   std::optional<PinnedStore> pinned_store_;  // from connect() on
   bool gives_back_ = true;
   Mutex mutex_;

@@ -69,6 +69,7 @@ class CudaStream : public Stream {
   void record(Event& event) override;
   void wait_event(const Event& event) override;
   void publish_waitable(SequenceWord& word, std::uint64_t value) override { word.publish(value); }
+  [[nodiscard]] CUstream_st* driver_stream() const override { return get(); }
   // Throws rp::Error: kHang if it takes too long, or the driver's error.
   void drain() override;
   // Returns false if the driver reports an error, which does not matter to a worker that gives up.

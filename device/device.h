@@ -20,6 +20,9 @@
 #include "hoststore/sequence_word.h"
 #include "roundpipe/error.h"
 
+// The type behind the CUDA driver's CUstream.
+struct CUstream_st;
+
 namespace rp {
 
 // A piece of a device's memory. Move-only; the device that made it must outlive it.
@@ -96,6 +99,9 @@ class Stream {
   // The same as call(), but operations that are enqueued later wait for the function to return.
   virtual void call_in_order(void (*function)(void*), void* argument) { call(function, argument); }
 
+  // Returns the CUDA driver's stream, for libraries that enqueue on it, or nullptr if there is none.
+  [[nodiscard]] virtual CUstream_st* driver_stream() const { return nullptr; }
+
   // Blocks until everything enqueued is done.
   virtual void drain() = 0;
 
@@ -134,6 +140,12 @@ class Device {
 
   // Returns the only stream of this kind. It belongs to the device.
   [[nodiscard]] virtual Stream& stream(StreamKind kind) = 0;
+
+  // Returns the stream on which NCCL exchanges gradients with the GPUs of other nodes. nullptr: the
+  // device does not, or was not made to.
+  [[nodiscard]] virtual Stream* exchange_stream() { return nullptr; }
+  // Called by a thread before it calls a library that uses the device and is not the worker's own.
+  virtual void bind_thread() const {}
 
   // Returns an event that is not recorded yet.
   [[nodiscard]] virtual std::unique_ptr<Event> make_event() { return std::make_unique<Event>(); }

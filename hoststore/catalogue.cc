@@ -45,6 +45,8 @@ struct CatalogueHeader {
   std::uint64_t gradient_bytes = 0;
   std::uint32_t node = 0;
   std::uint32_t num_nodes = 1;
+  Reduce reduce{};
+  std::uint32_t reserved = 0;
 };
 
 std::uint64_t checksum_of(std::span<const std::byte> bytes) {
@@ -128,7 +130,8 @@ class CatalogueCheck {
     if (record.group.value() >= catalogue_.weight_groups().size() || record.layer.value() >= num_layers_) return false;
     const WeightGroupRecord& group = catalogue_.weight_groups()[record.group];
     if (group.is_trained != 0 && record.gradient_offset == kNoOffset) return false;
-    return is_place(record.gradient_offset, group.bytes(), catalogue_.gradient_bytes()) &&
+    return is_place(record.gradient_offset, catalogue_.gradient_buffer_bytes(record.group),
+                    catalogue_.gradient_bytes()) &&
            is_place(record.sum_offset, catalogue_.owned(record.group).size() * 4, catalogue_.state_bytes());
   }
   [[nodiscard]] bool is_good(const TensorRecord& record) const {
@@ -250,18 +253,19 @@ class CatalogueBuilder {
 
 }  // namespace
 
-Catalogue Catalogue::lay_out(const std::vector<PipelineRequest>& pipelines, NodePlace place) {
+Catalogue Catalogue::lay_out(const std::vector<PipelineRequest>& pipelines, NodePlace place, Reduce reduce) {
   CatalogueBuilder builder;
   for (const PipelineRequest& pipeline : pipelines) builder.add_pipeline(pipeline);
   builder.make_uses();
   Catalogue result;
   result.place_ = place;
+  result.reduce_ = reduce;
   result.weight_groups_ = std::move(builder.weight_groups);
   result.index_trained();
   for (UseRecord& use : builder.uses) {
     const WeightGroupRecord& group = result.weight_groups_[use.group];
     if (group.is_trained == 0) continue;
-    use.gradient_offset = take(result.gradient_bytes_, group.bytes());
+    use.gradient_offset = take(result.gradient_bytes_, result.gradient_buffer_bytes(use.group));
     if (pipelines[group.pipeline].with_sums)
       use.sum_offset = take(result.state_bytes_, result.owned(use.group).size() * 4);
   }
@@ -317,7 +321,8 @@ std::vector<std::byte> Catalogue::to_bytes() const {
                          .state_bytes = state_bytes_,
                          .gradient_bytes = gradient_bytes_,
                          .node = static_cast<std::uint32_t>(place_.node),
-                         .num_nodes = static_cast<std::uint32_t>(place_.num_nodes)};
+                         .num_nodes = static_cast<std::uint32_t>(place_.num_nodes),
+                         .reduce = reduce_};
   std::vector<std::byte> bytes(sizeof(header) + pipelines_.size() * sizeof(PipelineRecord) +
                                layers_.size() * sizeof(LayerRecord) +
                                weight_groups_.size() * sizeof(WeightGroupRecord) + uses_.size() * sizeof(UseRecord) +
@@ -359,9 +364,11 @@ Catalogue Catalogue::from_bytes(std::span<const std::byte> bytes) {
   extract(result.weight_groups_, header.num_groups);
   extract(result.uses_, header.num_uses);
   extract(result.tensors_, header.num_tensors);
-  if (at != bytes.size() || header.num_nodes == 0 || header.num_nodes > kMaxNodes || header.node >= header.num_nodes)
+  if (at != bytes.size() || header.num_nodes == 0 || header.num_nodes > kMaxNodes || header.node >= header.num_nodes ||
+      header.reduce > Reduce::kNccl)
     throw damaged;
   result.place_ = {static_cast<int>(header.node), static_cast<int>(header.num_nodes)};
+  result.reduce_ = header.reduce;
   result.parameter_bytes_ = header.parameter_bytes;
   result.state_bytes_ = header.state_bytes;
   result.gradient_bytes_ = header.gradient_bytes;
@@ -369,6 +376,12 @@ Catalogue Catalogue::from_bytes(std::span<const std::byte> bytes) {
   if (!CatalogueCheck(result).is_sound()) throw damaged;
   result.index_uses();
   return result;
+}
+
+std::uint64_t Catalogue::gradient_buffer_bytes(GroupId group) const {
+  const WeightGroupRecord& record = weight_groups_[group];
+  if (reduce_ == Reduce::kMpi) return record.bytes();
+  return part_offset(group, place_.num_nodes);
 }
 
 std::span<const TensorRecord> Catalogue::tensors_of(CatalogueLayer layer) const {
@@ -428,7 +441,7 @@ Catalogue::Share Catalogue::share_of(std::uint32_t pipeline) const {
   for (const UseRecord& use : uses_) {
     const WeightGroupRecord& group = weight_groups_[use.group];
     if (group.pipeline != pipeline) continue;
-    add_if_there(share.gradient_bytes, use.gradient_offset, group.bytes());
+    add_if_there(share.gradient_bytes, use.gradient_offset, gradient_buffer_bytes(use.group));
     add_if_there(share.state_bytes, use.sum_offset, owned(use.group).size() * 4);
   }
   for (const GroupId index : pipelines_[pipeline].groups()) {

@@ -11,8 +11,9 @@
 // if the group is trained. Offsets are from the start of the arena that the field names.
 //
 // If the run has several nodes, the state arena contains only what its node owns of each group
-// (common/nodes.h): element i of a group is element i - owned(group).begin there. Working copies and
-// gradients are complete.
+// (common/nodes.h): element i of a group is element i - owned(group).begin there. Working copies are
+// complete, and so are gradients with Reduce::kMpi. With kNccl, a gradient buffer has what this node
+// owns of the gradients of all nodes, in the order of the nodes.
 #pragma once
 
 #include <algorithm>
@@ -154,7 +155,8 @@ class Catalogue {
   // Computes the layout of the arenas of a node. Throws rp::Error (kUsage) if a name is too long, if
   // a parameter has more than kMaxRank dimensions, or if tied parameters differ in shape, in dtype
   // or in whether they are trained.
-  static Catalogue lay_out(const std::vector<PipelineRequest>& pipelines, NodePlace place = {});
+  static Catalogue lay_out(const std::vector<PipelineRequest>& pipelines, NodePlace place = {},
+                           Reduce reduce = Reduce::kMpi);
   // The same for one pipeline without a name.
   static Catalogue lay_out(std::vector<LayerRequest> layers, std::uint32_t num_copies, bool with_sums) {
     return lay_out({PipelineRequest{
@@ -167,10 +169,17 @@ class Catalogue {
   static Catalogue from_bytes(std::span<const std::byte> bytes);
 
   [[nodiscard]] NodePlace place() const { return place_; }
+  [[nodiscard]] Reduce reduce() const { return reduce_; }
   // Return the elements of a trained group that this node, or any node, owns.
   [[nodiscard]] ElementRange owned(GroupId group) const { return owned_by(place_.node, group); }
   [[nodiscard]] ElementRange owned_by(int node, GroupId group) const {
     return owned_elements(weight_groups_[group].num_elements, num_trained_before_[group], {node, place_.num_nodes});
+  }
+  // Returns the length of the gradient buffer of each use of a trained group, in bytes.
+  [[nodiscard]] std::uint64_t gradient_buffer_bytes(GroupId group) const;
+  // With Reduce::kNccl: returns where the part of a node's gradient begins in that buffer, in bytes.
+  [[nodiscard]] std::uint64_t part_offset(GroupId group, int node) const {
+    return static_cast<std::uint64_t>(node) * owned(group).size() * dtype_bytes(weight_groups_[group].dtype);
   }
   [[nodiscard]] int num_layers() const { return static_cast<int>(layers_.size()); }
   [[nodiscard]] const std::vector<PipelineRecord>& pipelines() const { return pipelines_; }
@@ -214,6 +223,7 @@ class Catalogue {
   void index_uses();
 
   NodePlace place_;
+  Reduce reduce_ = Reduce::kMpi;
   std::vector<PipelineRecord> pipelines_;
   IndexedVector<CatalogueLayer, LayerRecord> layers_;
   IndexedVector<GroupId, WeightGroupRecord> weight_groups_;

@@ -24,6 +24,7 @@ ControlLayout::ControlLayout(const ControlHeader& header) {
   update_heartbeats = region(sizeof(SequenceWord) * header.num_pipelines);
   worker_words = region(align_up(sizeof(WorkerWords), 64) * workers);
   event_rings = region(align_up(sizeof(EventRing), 64) * workers);
+  communicators = region(sizeof(CommunicatorId) * workers);
   commands = region(align_up(ring_bytes<Command>(kCommandRing), 64) * workers);
   completions = region(align_up(ring_bytes<Completion>(kCompletionRing), 64) * workers);
   frees = region(align_up(ring_bytes<FreeRecord>(kFreeRing), 64) * workers);

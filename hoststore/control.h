@@ -21,7 +21,7 @@
 namespace rp {
 
 inline constexpr std::uint64_t kControlMagic = 0x31305f4550495052;  // "RPIPE_01"
-inline constexpr std::uint32_t kControlVersion = 12;
+inline constexpr std::uint32_t kControlVersion = 13;
 inline constexpr int kMaxWorkers = 64;
 inline constexpr int kMaxLayers = 1024;
 inline constexpr std::uint32_t kCommandRing = 8;
@@ -180,6 +180,14 @@ struct EventRing {
 };
 static_assert(sizeof(EventRing) == 4616 && ShmSafe<EventRing>);
 
+// Names the NCCL communicator that the workers of one number of all nodes join, with Reduce::kNccl.
+struct CommunicatorId {
+  using ShmFormat = void;
+  SequenceWord is_known;          // 1: `bytes` is written
+  std::array<char, 128> bytes{};  // writer of both: the worker on the first node, the coordinator on the others
+};
+static_assert(sizeof(CommunicatorId) == 136 && ShmSafe<CommunicatorId>);
+
 // The factors by which the losses of a pipeline's rounds are multiplied, by the version of the
 // weights that a round computes with. Four are enough, because the tasks of a version are committed
 // before the version after the next one is made.
@@ -234,13 +242,14 @@ struct ControlLayout {
   // SequenceWord per pipeline; writer: the coordinator. Increases whenever a group's gradient is added, its norm
   // is summed, or it is updated.
   std::uint64_t update_heartbeats = 0;
-  std::uint64_t worker_words = 0;  // WorkerWords per worker
-  std::uint64_t event_rings = 0;   // EventRing per worker
-  std::uint64_t commands = 0;      // ring per worker
-  std::uint64_t completions = 0;   // ring per worker
-  std::uint64_t frees = 0;         // ring per worker
-  std::uint64_t failures = 0;      // FailureRecord per worker
-  std::uint64_t stamps = 0;        // WeightStamp[kMaxCopies] per group; empty without checks_consistency
+  std::uint64_t worker_words = 0;   // WorkerWords per worker
+  std::uint64_t event_rings = 0;    // EventRing per worker
+  std::uint64_t communicators = 0;  // CommunicatorId per worker
+  std::uint64_t commands = 0;       // ring per worker
+  std::uint64_t completions = 0;    // ring per worker
+  std::uint64_t frees = 0;          // ring per worker
+  std::uint64_t failures = 0;       // FailureRecord per worker
+  std::uint64_t stamps = 0;         // WeightStamp[kMaxCopies] per group; empty without checks_consistency
   std::uint64_t catalogue = 0;
 };
 

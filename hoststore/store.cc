@@ -328,6 +328,7 @@ void Store::wake_waiters() {
   for (int worker = 0; worker < num_workers(); ++worker) {
     worker_words(worker).events.wake();
     worker_words(worker).issued.wake();
+    communicator(worker).is_known.wake();
   }
   for (const GroupId group : catalogue_.weight_groups().indices()) published(group).wake();
   for (const UseId use : catalogue_.uses().indices()) gradient_released(use).wake();

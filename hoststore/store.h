@@ -138,6 +138,9 @@ class Store {
   }
   [[nodiscard]] WorkerWords& worker_words(int worker);
   [[nodiscard]] EventRing& event_ring(int worker);
+  [[nodiscard]] CommunicatorId& communicator(int worker) {
+    return *at<CommunicatorId>(layout_.communicators, static_cast<std::uint64_t>(worker));
+  }
   [[nodiscard]] bool checks_consistency() const { return header().checks_consistency != 0; }
   // REQUIRES: checks_consistency().
   [[nodiscard]] WeightStamp& stamp(GroupId group, std::uint64_t copy) {
@@ -207,7 +210,7 @@ class Store {
   // Returns the buffer of a use's gradient.
   [[nodiscard]] std::span<const std::byte> gradient(UseId use) {
     const UseRecord& record = catalogue_.uses()[use];
-    return {gradients(record.gradient_offset), catalogue_.weight_groups()[record.group].bytes()};
+    return {gradients(record.gradient_offset), catalogue_.gradient_buffer_bytes(record.group)};
   }
 
  private:

@@ -102,6 +102,8 @@ std::optional<HangWatch::Culprit> HangWatch::culprit_of(const std::vector<Proces
     if (waits_for_other_nodes) return std::nullopt;
     return Culprit{.process = 0, .thread = "rp-updates"};
   }
+  const Wait* const gradients = wait_of(worker, "gradients");
+  if (gradients != nullptr && gradients->is_for_other_nodes() && gradients->slot == commit->slot) return std::nullopt;
   Culprit culprit{.process = place, .thread = "rp-compute", .slot = commit->slot};
   if (wait_of(worker, "compute") == nullptr) return culprit;
   for (const char* name : {"inputs", "weights", "gradients"}) {

@@ -146,7 +146,10 @@ LaunchPlan make_launch_plan(const LaunchOptions& options, const LocalMachine& ma
   plan.log_dir = options.log_dir.value_or("");
   const GpuChoice choice = chosen_gpus(options, machine, own_directory, library_path);
   const std::vector<Gpu>& gpus = choice.gpus;
-  plan.note = choice.note;
+  if (!choice.note.empty()) plan.notes.push_back(choice.note);
+  // With --dry-run, this may be one of several nodes that is asked alone; a task may be replayed that is from several.
+  if (options.settings.network && plan.num_nodes == 1 && !options.dry_run && options.task_file.empty())
+    plan.notes.emplace_back("--network has no effect on one node");
   const int num_workers = !gpus.empty() ? static_cast<int>(gpus.size())
                                         : options.workers.value_or(std::min(machine.usable_cores, kMaxWorkers));
   const Variables shared = shared_variables(options, num_workers);
@@ -191,7 +194,7 @@ std::string launch_plan_table(const LaunchPlan& plan) {
   cell("process", name_width);
   cell("cores", cpu_width);
   if (gpu_width > 0) cell("GPU", gpu_width);
-  out << "environment and command\n";
+  out << kPlanTableHeading << "\n";
   for (const PlannedProcess& process : plan.processes) {
     cell(process.name, name_width);
     cell(cpu_text(process.cpus), cpu_width);

@@ -38,7 +38,7 @@ struct LaunchPlan {
   int max_restarts = 0;
   std::int64_t time_limit_seconds = 0;  // then the run is asked to stop, as by USR1; 0: none
   bool attaches_on_fault = false;       // a process that crashes waits for a debugger
-  std::string note;                     // a note for the user about the choice of GPUs; empty if there is none
+  std::vector<std::string> notes;       // for the user: about the choice of GPUs, and an option without effect
 };
 
 // The resources of this machine, and the variables of its environment that affect the plan.
@@ -59,6 +59,9 @@ struct LocalMachine {
 [[nodiscard]] LaunchPlan make_launch_plan(const LaunchOptions& options, const LocalMachine& machine,
                                           const std::filesystem::path& own_directory,
                                           const std::string& library_path = "");
+
+// The end of the heading.
+inline constexpr const char* kPlanTableHeading = "environment and command";
 
 // Formats one line for each process, below a heading. There is a column for GPUs if any process has
 // one.

@@ -80,7 +80,7 @@ int launch(const std::vector<std::string>& arguments) {
   if (!options.hosts.empty()) return launch_on_hosts(options);
   rp::LaunchPlan plan =
       rp::make_launch_plan(options, rp::observe_machine(options.gpus.has_value()), own_directory(), library_path);
-  if (!plan.note.empty()) std::cerr << "rp-launch: note: " << plan.note << "\n";
+  for (const std::string& note : plan.notes) std::cerr << "rp-launch: note: " << note << "\n";
   if (options.dry_run) return rp::print_output(rp::launch_plan_table(plan));
   const bool is_one_of_several = plan.num_nodes > 1;
   const int code = rp::Supervisor(std::move(plan)).run();

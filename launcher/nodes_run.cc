@@ -18,6 +18,7 @@
 #include "launcher/hosts/connection_watch.h"
 #include "launcher/hosts/host_check.h"
 #include "launcher/hosts/mpirun_process.h"
+#include "launcher/launch_plan.h"
 #include "launcher/machine/child_process.h"
 #include "roundpipe/error.h"
 
@@ -30,6 +31,9 @@ constexpr std::int64_t kMpirunEndNs = 10 * kNsPerSecond;
 constexpr std::int64_t kLookNs = kNsPerSecond / 4;  // at mpirun's connections
 // What the daemons of other hosts need to end their processes when mpirun was killed. Until then these may still write.
 constexpr std::int64_t kDaemonsEndNs = 3 * kNsPerSecond;
+// How long all hosts together have to answer; then each is asked alone.
+constexpr std::int64_t kTogetherNs = kHostStartSeconds * kNsPerSecond;
+constexpr std::int64_t kTogetherNsPerHost = kNsPerSecond / 10;
 
 // Returns true if a run with this exit code has lost a process or a host, so that another run may go on from its newest
 // checkpoint. Codes by which a run reports what would only happen again are left out.
@@ -50,7 +54,9 @@ class NodesRun {
   }
 
   int run() {
-    if (const int code = check_hosts(); code != 0) return code;
+    const int code = check_hosts();
+    if (stop_signal_ != 0) return 128 + stop_signal_;
+    if (code != 0) return code;
     for (int restart = 1;; ++restart) {
       const int code = run_once();
       if (stop_signal_ != 0 || restart > options_.max_restarts || !is_loss(code)) return code;
@@ -81,8 +87,6 @@ class NodesRun {
   int run_once() {
     mpirun_.emplace(start(options_.command));
     ConnectionWatch connections(mpirun_->pid());
-    // mpirun sends nothing until the run ends, so that a host is lost was noticed before.
-    const std::int64_t patience_ns = options_.command.timeout_seconds * kNsPerSecond / 2;
     bool is_cut_off = false;
     while (!mpirun_->try_reap()) {
       PollSet set;
@@ -90,7 +94,7 @@ class NodesRun {
       set.add(mpirun_->pidfd(), POLLIN, [] {});
       set.wait(Deadline::after_ns(std::min({deadline_.left_ns(), time_limit_.left_ns(), kLookNs})));
       if (time_limit_.passed()) end_for_time_limit();
-      is_cut_off = is_cut_off || connections.unanswered_ns(now_ns()) >= patience_ns;
+      is_cut_off = is_cut_off || connections.unanswered_ns(now_ns()) >= patience_ns();
       if (deadline_.passed() || is_cut_off) mpirun_->kill_group();
     }
     const int status = *std::exchange(mpirun_, std::nullopt)->status();
@@ -103,6 +107,13 @@ class NodesRun {
       return static_cast<int>(ExitCode::kNodeLost);
     }
     return exit_code_of(status);
+  }
+
+  // How long a host may leave mpirun without an answer. mpirun sends nothing until the run ends, so that a host is lost
+  // was noticed before; but if it has passed a signal on, the nodes still need the time to notice it and to say so.
+  [[nodiscard]] std::int64_t patience_ns() const {
+    const std::int64_t timeout_ns = options_.command.timeout_seconds * kNsPerSecond;
+    return stop_signal_ == 0 ? timeout_ns / 2 : timeout_ns + timeout_ns / 4;
   }
 
   void pause(std::int64_t ns) {
@@ -156,22 +167,43 @@ class NodesRun {
     return code;
   }
 
-  [[nodiscard]] std::vector<HostAnswer> ask_hosts() {
+  [[nodiscard]] NodesCommand question() const {
     NodesCommand question = options_.command;
     question.options.emplace_back("--dry-run");
-    return rp::ask_hosts(question, spec_, [this](PollSet& set, const Deadline& deadline) {
-      set.add(signals_->fd(), POLLIN, [this] { read_signals(); });
-      set.wait(deadline);
-      return !ends_at_once_;
-    });
+    return question;
+  }
+
+  // Returns false once a signal has asked the run to end.
+  bool wait(PollSet& set, const Deadline& deadline) {
+    set.add(signals_->fd(), POLLIN, [this] { read_signals(); });
+    set.wait(deadline);
+    return stop_signal_ == 0;
+  }
+
+  [[nodiscard]] std::vector<HostAnswer> ask_each_host() {
+    return rp::ask_each_host(question(), spec_,
+                             [this](auto& set, const auto& deadline) { return wait(set, deadline); });
   }
 
   // Reports each host on which the program cannot run, and returns the exit code of the first one; 0 if there is none.
   [[nodiscard]] int check_hosts() {
+    const auto num_hosts = static_cast<std::int64_t>(options_.command.hosts.size());
+    const Deadline deadline = Deadline::after_ns(kTogetherNs + num_hosts * kTogetherNsPerHost);
+    const std::string problem =
+        ask_hosts_together(question(), spec_, kPlanTableHeading, deadline,
+                           [this](auto& set, const auto& deadline) { return wait(set, deadline); });
+    if (problem.empty() || stop_signal_ != 0) return 0;
+    if (deadline.passed()) pause(kDaemonsEndNs);
     int code = 0;
-    for (const HostAnswer& answer : ask_hosts()) {
+    for (const HostAnswer& answer : ask_each_host()) {
       std::cerr << answer.text;
       if (code == 0) code = answer.code;
+    }
+    if (code == 0) {
+      std::cerr
+          << "rp-launch: note: each host answers alone, and not all together: " << problem
+          << "rp-launch: starting the run all the same; if it does not begin, does a firewall block TCP connections "
+             "or ssh between the hosts?\n";
     }
     return code;
   }
@@ -179,7 +211,7 @@ class NodesRun {
   // Returns the hosts on which the program can run.
   [[nodiscard]] std::vector<Host> hosts_that_answer() {
     std::vector<Host> hosts;
-    for (const HostAnswer& answer : ask_hosts()) {
+    for (const HostAnswer& answer : ask_each_host()) {
       if (answer.code == 0) hosts.push_back(answer.host);
     }
     return hosts;

@@ -61,13 +61,10 @@ std::vector<GradientRoute::Download> GradientRoute::downloads(GroupId group, std
   for (int node = 0; node < place.num_nodes; ++node) {
     const std::byte* const from =
         node == place.node ? gradient + own.begin * bytes : received + received_at(group, piece, node);
-    downloads.push_back({.node = node, .from = {from, own.size() * bytes}, .to = host_offset(group, node) + offset});
+    downloads.push_back(
+        {.node = node, .from = {from, own.size() * bytes}, .to = catalogue_.part_offset(group, node) + offset});
   }
   return downloads;
-}
-
-std::uint64_t GradientRoute::host_bytes(GroupId group) const {
-  return static_cast<std::uint64_t>(catalogue_.place().num_nodes) * part_bytes(group);
 }
 
 std::uint64_t GradientRoute::receive_buffer_bytes() const {

@@ -55,17 +55,6 @@ class GradientRoute {
   [[nodiscard]] std::vector<Download> downloads(GroupId group, std::uint64_t piece, const std::byte* gradient,
                                                 const std::byte* received) const;
 
-  // Returns the bytes of the host's gradient buffer for each use of the group. 0: this node owns
-  // nothing of it. May be more than the gradient has, since nodes own whole chunks.
-  [[nodiscard]] std::uint64_t host_bytes(GroupId group) const;
-  // Returns where the part of `node` begins in that buffer, and how long each part is.
-  [[nodiscard]] std::uint64_t host_offset(GroupId group, int node) const {
-    return static_cast<std::uint64_t>(node) * part_bytes(group);
-  }
-  [[nodiscard]] std::uint64_t part_bytes(GroupId group) const {
-    return catalogue_.owned(group).size() * element_bytes(group);
-  }
-
   // Returns the bytes that any piece of any trained group needs for its received parts.
   [[nodiscard]] std::uint64_t receive_buffer_bytes() const;
 

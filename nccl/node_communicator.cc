@@ -47,7 +47,7 @@ WaitResult NodeCommunicator::wait_idle(const WaitLimits& limits, const char* wha
   }
 }
 
-bool NodeCommunicator::connect(const NcclId& id, std::int64_t timeout_ns) {
+bool NodeCommunicator::connect(const NcclId& id, const WaitLimits& limits) {
   constexpr const char* kWhat = "connecting the GPUs of the nodes";
   {
     MutexLock lock(mutex_);
@@ -57,12 +57,12 @@ bool NodeCommunicator::connect(const NcclId& id, std::int64_t timeout_ns) {
     config.blocking = 0;
     check(table_.comm_init_rank_config(&comm_, place_.num_nodes, id, place_.node, &config), kWhat);
   }
-  const WaitResult result = wait_idle({.stop = nullptr, .timeout_ns = timeout_ns}, kWhat);
+  const WaitResult result = wait_idle(limits, kWhat);
   if (result != WaitResult::kTimedOut) return result == WaitResult::kReached;
   abort();
   throw Error(ExitCode::kNodeLost,
               cat("node ", place_.node, ", connecting the GPUs of the nodes: not all ", place_.num_nodes,
-                  " nodes have joined NCCL's communicator within ", timeout_ns / kNsPerSecond,
+                  " nodes have joined NCCL's communicator within ", limits.timeout_ns / kNsPerSecond,
                   " s; look at the logs of the others, and whether they reach each other in the network that NCCL has "
                   "chosen: NCCL_DEBUG=INFO prints it, NCCL_SOCKET_IFNAME names another one"));
 }

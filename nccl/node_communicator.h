@@ -43,9 +43,10 @@ class NodeCommunicator {
   NodeCommunicator(const NodeCommunicator&) = delete;
   NodeCommunicator& operator=(const NodeCommunicator&) = delete;
 
-  // Waits until all nodes have joined with this id. Returns false after abort(). Throws rp::Error:
-  // kNodeLost if a node does not come within the time, else NCCL's error. REQUIRES: called once.
-  [[nodiscard]] bool connect(const NcclId& id, std::int64_t timeout_ns) RP_EXCLUDES(mutex_);
+  // Waits until all nodes have joined with this id. Returns false if it is stopped, or after abort().
+  // Throws rp::Error: kNodeLost if a node does not come within the time, else NCCL's error. REQUIRES:
+  // called once.
+  [[nodiscard]] bool connect(const NcclId& id, const WaitLimits& limits) RP_EXCLUDES(mutex_);
 
   // Begins to enqueue an exchange on the stream: everything is sent and received there at the same
   // time, after what is enqueued already. Does nothing if there is nothing to move, or after

@@ -128,7 +128,7 @@ class NodeAgreement::Shared : public std::enable_shared_from_this<Shared> {
 };
 
 NodeAgreement::NodeAgreement(NodeNetwork& network)
-    : shared_(std::make_shared<Shared>(network)), place_(network.place()) {
+    : shared_(std::make_shared<Shared>(network)), place_(network.place()), num_calls_(place_.num_nodes) {
   shared_->begin();
 }
 
@@ -140,9 +140,11 @@ std::string NodeAgreement::from_first(const std::string& own) {
   return own;
 }
 
-int NodeAgreement::stop_signal(int own) {
+int NodeAgreement::stop_signal(int own, bool may_end) {
   if (place_.node > 0 && own != 0) shared_->pass_on(own);
-  if (num_calls_++ % static_cast<std::uint64_t>(place_.num_nodes) != 0) return 0;
+  const bool decides = may_end && num_calls_ >= place_.num_nodes;
+  num_calls_ = decides ? 1 : num_calls_ + 1;
+  if (!decides) return 0;
   const int signal = own != 0 ? own : shared_->signal();
   const std::string agreed = from_first(std::string(1, static_cast<char>(signal)));
   return agreed.empty() ? 0 : agreed[0];

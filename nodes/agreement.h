@@ -28,9 +28,10 @@ class NodeAgreement {
   // received is passed on to the first one. `own`: that of this node, or 0. Throws the error of
   // NodeNetwork::report_failure().
   //
-  // The first node decides in one of as many calls as there are nodes, and the other calls return 0. A step has at
-  // least one round for each node, so this is once a step, however many nodes there are.
-  [[nodiscard]] int stop_signal(int own);
+  // The first node decides in the first call with `may_end` after as many calls as there are nodes, and the other
+  // calls return 0. A step has at least one round for each node, so this is about once a step, however many nodes
+  // there are. `may_end`: all nodes can end before the round of this call; the same on all nodes.
+  [[nodiscard]] int stop_signal(int own, bool may_end = true);
 
   // Must be called before the network ends, unless the run has failed.
   void finish();
@@ -40,7 +41,7 @@ class NodeAgreement {
   class Shared;
   const std::shared_ptr<Shared> shared_;
   const NodePlace place_;
-  std::uint64_t num_calls_ = 0;  // of stop_signal()
+  int num_calls_;  // of stop_signal() since the last decision
 };
 
 }  // namespace rp

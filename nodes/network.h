@@ -19,16 +19,18 @@
 namespace rp {
 
 enum class NodeMessageKind : std::uint8_t {
-  kComparison,  // a part of what the nodes compare at the start
-  kDecision,    // of the first node, or a signal for it
-  kGradient,    // a piece of a gradient; its number is the use
-  kWeights,     // a piece of the new weights of a group; its number is the group
-  kSquares,     // the sums of squares of a step; its number is the pipeline
-  kSaved,       // the checksum of a part of a saved state; its number is the pipeline
-  kMasters,     // a piece of the masters of a parameter; its number is the pipeline
-  kLosses,      // the losses of a round; its number is the pipeline
-  kHeartbeat,   // the sender is alive
-  kProbe,       // of a measurement of the network
+  kComparison,     // a part of what the nodes compare at the start
+  kDecision,       // of the first node, or a signal for it
+  kGradient,       // a piece of a gradient; its number is the use
+  kWeights,        // a piece of the new weights of a group; its number is the group
+  kSquares,        // the sums of squares of a step; its number is the pipeline
+  kSaved,          // the checksum of a part of a saved state; its number is the pipeline
+  kMasters,        // a piece of the masters of a parameter; its number is the pipeline
+  kLosses,         // the losses of a round; its number is the pipeline
+  kPlan,           // of the first node, for a later round; its number is the pipeline
+  kCommunicators,  // the ids of NCCL's communicators
+  kHeartbeat,      // the sender is alive
+  kProbe,          // of a measurement of the network
 };
 
 struct NodeMessageTag {

@@ -9,6 +9,7 @@
 #include "coordinator/coordinator.h"
 #include "device/cpu_device.h"
 #include "hoststore/memory/memory_limit.h"
+#include "nccl/nccl_table.h"
 #include "pipeline/description/tensors.h"
 #include "pipeline/emulated_backend.h"
 #include "pipeline/torch_worker/cpu_tensor_memory.h"
@@ -67,7 +68,14 @@ class TorchBackend : public Backend {
                                 {.num_threads = static_cast<int>(store.header().threads_per_worker),
                                  .warms_up = settings_.warm_up.value_or(warms_up)},
                                 std::move(report_layer));
-    Worker(store, seat.worker, device, executor, seat.board, seat.trace, &ranges).serve();
+    NcclTable nccl;
+    std::unique_ptr<NodeGradients> nodes;
+    if (store.catalogue().reduce() == Reduce::kNccl) {
+      nccl = load_nccl();
+      nodes = std::make_unique<NodeGradients>(nccl, store, seat.worker, device,
+                                              *settings_.attach_timeout_seconds * kNsPerSecond);
+    }
+    Worker(store, seat.worker, device, executor, seat.board, seat.trace, &ranges, std::move(nodes)).serve();
   }
 
   const RuntimeSettings& settings_;
@@ -144,6 +152,7 @@ class GpuBackend : public TorchBackend {
             .memory_bytes = bytes_of(settings_.gpu_memory.value_or("")).value_or(0),
             .num_sharers = gpu_.num_sharers,
             .host_bytes = host_bytes,
+            .exchanges_gradients = seat.store.catalogue().reduce() == Reduce::kNccl,
             .signals = *settings_.signals,
             .allows_nondeterminism = *settings_.allow_nondeterminism,
             .fp16_accumulation = *settings_.fp16_accumulation,

@@ -142,7 +142,8 @@ StoreSettings Runtime::store_settings() const {
 Catalogue Runtime::lay_out() const {
   std::vector<PipelineRequest> requests;
   for (const Pipeline::Impl* pipeline : pipelines_) requests.push_back(pipeline->request());
-  return Catalogue::lay_out(requests, place());
+  const bool exchanges_on_gpus = place().num_nodes > 1 && *settings_.reduce == "nccl";
+  return Catalogue::lay_out(requests, place(), exchanges_on_gpus ? Reduce::kNccl : Reduce::kMpi);
 }
 
 void Runtime::compare_with_nodes() {
@@ -155,6 +156,7 @@ void Runtime::compare_with_nodes() {
   own.same = {{"the program's build", build_contents()},
               {"the fingerprint of layers, losses and dtypes", cat(fingerprint_of_all())},
               {"--device", *settings_.device},
+              {"--reduce", *settings_.reduce},
               {"the processor's instructions", instructions_of(kernel_file_text("/proc/cpuinfo"))},
               {"--threads-per-worker", cat(*settings_.threads_per_worker)},
               {"--allow-nondeterminism", *settings_.allow_nondeterminism ? "on" : "off"},
@@ -164,6 +166,10 @@ void Runtime::compare_with_nodes() {
     if (options.rounds_per_step < num_nodes) {
       refuse(cat("rounds_per_step is ", options.rounds_per_step,
                  ", but the nodes share the rounds of a step; set it to ", num_nodes, " or more"));
+    }
+    if (*settings_.reduce == "nccl" && options.rounds_per_step % num_nodes != 0) {
+      refuse(cat("--reduce nccl and rounds_per_step ", options.rounds_per_step,
+                 ": it must be a multiple of the number of nodes; or use --reduce mpi"));
     }
     if (options.optimizer_dtype != at::kFloat)
       refuse(cat("optimizer_dtype is ", at::toString(options.optimizer_dtype), "; set it to at::kFloat"));
@@ -175,6 +181,11 @@ void Runtime::compare_with_nodes() {
     add("asynchronous", options.asynchronous ? "true" : "false");
     add("seed", cat(options.seed));
     add("num_moments", cat(options.num_moments));
+  }
+  if (*settings_.reduce == "nccl") {
+    if (*settings_.device != "cuda")
+      refuse(cat("--reduce nccl is for NVIDIA GPUs, and the device is ", *settings_.device, "; use --reduce mpi"));
+    own.same.emplace_back("the number of workers, with --reduce nccl", cat(num_workers_));
   }
   workers_of_nodes_ = compare_nodes(*network_, own);
 }
@@ -262,11 +273,12 @@ PlanSettings Runtime::plan_settings(int pipeline) const {
   PlanSettings settings{.by_hand = {}, .limits = description.options().plan_limits};
   // Limits on balanced plans mean that the user wants balanced plans, so there is no search.
   if (settings.limits.min_stages == 0 && settings.limits.threshold == 0) {
-    settings.search = {
-        .num_workers = num_workers_,
-        .num_microbatches = description.options().num_microbatches,
-        .asynchronous = description.options().asynchronous,
-        .rounds_per_step = static_cast<int>(std::ranges::count(nodes_of_rounds(pipeline), place().node))};
+    const StepSettings step = step_settings(pipeline);
+    settings.search = {.num_workers = num_workers_,
+                       .num_microbatches = description.options().num_microbatches,
+                       .asynchronous = description.options().asynchronous,
+                       .rounds_per_step = static_cast<int>(std::ranges::count(nodes_of_rounds(pipeline), place().node)),
+                       .network = plan_network(step.layers, step.nodes)};
   }
   if (settings.limits.min_stages == 0) settings.limits.min_stages = num_workers_;
   backend_->complete_plan(settings);
@@ -357,6 +369,23 @@ void Runtime::compare_with(const Store& store) const {
 void Runtime::serve(const WorkerSeat& seat) {
   if (seat.has_own_process) backend_->set_pipelines(pipeline_code());
   backend_->serve(seat);
+}
+
+bool Runtime::is_within_exchange() {
+  if (store_->catalogue().reduce() != Reduce::kNccl) return false;
+  for (int i = 0; i < static_cast<int>(pipelines_.size()); ++i) {
+    if (coordinator().pipeline_state(i).rounds_since_step % place().num_nodes != 0) return true;
+  }
+  return false;
+}
+
+void Runtime::check_rounds_of_step(int pipeline) {
+  const int num_nodes = place().num_nodes;
+  const int rounds = coordinator().pipeline_state(pipeline).rounds_since_step;
+  if (store_->catalogue().reduce() != Reduce::kNccl || rounds % num_nodes == 0) return;
+  throw Error(ExitCode::kUsage, cat("step() after ", rounds, " rounds on ", num_nodes,
+                                    " nodes: with --reduce nccl it must be a multiple of the number of nodes; give the "
+                                    "step more rounds, or use --reduce mpi"));
 }
 
 void Runtime::check_room_for_gradients(int pipeline) {

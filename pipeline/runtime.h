@@ -82,6 +82,11 @@ class Runtime {
 
   // Throws rp::Error (kUsage) if the gradients of no further round can be added before the pipeline's step().
   void check_room_for_gradients(int pipeline);
+  // Returns whether some nodes have begun rounds whose gradients GPUs exchange with those of rounds that other nodes
+  // have not begun: then no node may end.
+  [[nodiscard]] bool is_within_exchange();
+  // Throws rp::Error (kUsage) if GPUs exchange gradients and some have no round to exchange.
+  void check_rounds_of_step(int pipeline);
 
   // Returns true once, so that only one of the pipelines reports that its rounds are too small for the workers.
   [[nodiscard]] bool mark_few_microbatches_reported() { return !std::exchange(has_noted_few_, true); }

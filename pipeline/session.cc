@@ -169,7 +169,7 @@ Session::Impl::~Impl() {
 int Session::Impl::agreed_stop_signal() {
   if (!agreement_) return rp::stop_signal();
   if (place().node > 0) user_waits().publish({.kind = WaitKind::kNodeDecision});
-  const int signal = agreement_->stop_signal(rp::stop_signal());
+  const int signal = agreement_->stop_signal(rp::stop_signal(), !runtime_->is_within_exchange());
   user_waits().publish_none();
   has_agreed_to_stop_ = has_agreed_to_stop_ || signal != 0;
   return signal;

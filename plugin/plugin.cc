@@ -23,7 +23,8 @@ class CudaPluginDevice : public PluginDevice {
                  .memory_bytes = settings.memory_bytes,
                  .num_sharers = settings.num_sharers,
                  .host_bytes = settings.host_bytes,
-                 .signals = settings.signals == "events" ? GpuSignals::kEvents : GpuSignals::kWords},
+                 .signals = settings.signals == "events" ? GpuSignals::kEvents : GpuSignals::kWords,
+                 .exchanges_gradients = settings.exchanges_gradients},
                 settings.warn),
         torch_device_(device_, settings),
         profiler_(make_nvtx_ranges(

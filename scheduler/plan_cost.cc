@@ -12,6 +12,8 @@ namespace {
 
 // The fixed cost of simulating a slot, in tasks.
 constexpr int kTasksOfASlot = 8;
+// The cost of a layer's messages in a round, in tasks.
+constexpr int kTasksOfMessages = 8;
 
 [[noreturn]] void refuse(const std::string& what) { throw Error(ExitCode::kUsage, what); }
 
@@ -60,6 +62,12 @@ PlanCost::PlanCost(const PlanTask& task)
     workload.round_microbatches = round;
     simulators_.emplace_back(workload);
   }
+  if (!task.network.layers.empty()) {
+    if (task.network.layers.size() != static_cast<std::size_t>(num_layers_)) {
+      refuse(cat("there are messages of ", task.network.layers.size(), " layers, for ", num_layers_, " with the head"));
+    }
+    network_.emplace(task.network, task.asynchronous);
+  }
   check_limits(limits_.forward, num_layers_);
   check_limits(limits_.backward, num_layers_);
   if (limits_.least_fused_start < 0 || limits_.least_fused_start >= num_layers_) {
@@ -92,20 +100,25 @@ double PlanCost::step_ms(const Cuts& cuts, Horizon horizon) {
   const std::vector<StageWork>& list = stages(cuts);
   const Workload& workload = workloads_[choice];
   const int num_rounds = workload.num_microbatches / workload.round_microbatches;
-  const std::uint64_t tasks =
-      list.size() * static_cast<std::uint64_t>(num_rounds * (workload.round_microbatches + kTasksOfASlot));
-  if (!asynchronous_) {
-    num_tasks_ += tasks;
-    return simulators_[choice].makespan(list);
-  }
+  const auto tasks = static_cast<std::uint64_t>(num_rounds) *
+                     (list.size() * static_cast<std::uint64_t>(workload.round_microbatches + kTasksOfASlot) +
+                      (network_ ? static_cast<std::uint64_t>(kTasksOfMessages * num_layers_) : 0));
   RoundSimulator& simulator = simulators_[choice];
-  const auto count = [&](std::uint64_t steps) { num_tasks_ += tasks * steps; };
+  if (!has_horizons()) {
+    num_tasks_ += tasks;
+    return simulator.makespan(list);
+  }
+  const auto period = [&](int from, int to) {
+    num_tasks_ += tasks * static_cast<std::uint64_t>(to);
+    return network_ ? simulator.period(list, *network_, from, to) : simulator.period(list, from, to);
+  };
   switch (horizon) {
-    case Horizon::kShort: count(5); return simulator.period(list, 1, 5);
-    case Horizon::kLong: count(24); return simulator.period(list, 8, 24);
+    case Horizon::kShort: return asynchronous_ ? period(1, 5) : period(2, 4);
+    case Horizon::kLong: return asynchronous_ ? period(8, 24) : period(4, 8);
     case Horizon::kExact: break;
   }
-  count(200);
+  if (network_) return asynchronous_ ? period(40, 200) : period(20, 40);
+  num_tasks_ += tasks * 200;
   return simulator.period(list);
 }
 

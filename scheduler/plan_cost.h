@@ -4,8 +4,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
+#include "scheduler/network_clock.h"
 #include "scheduler/plan.h"
 #include "scheduler/round_schedule.h"
 #include "scheduler/workload.h"
@@ -24,8 +26,9 @@ struct PlanTask {
   Workload workload;  // its round_microbatches is ignored
   // The choices for the number of microbatches of a round; each divides the step's number.
   std::vector<int> round_choices;
-  bool asynchronous = false;  // true: minimise the period; false: the makespan
+  bool asynchronous = false;  // true: minimise the period; false: the makespan, or on several nodes the period, too
   StageLimits limits;
+  PlanNetwork network{};  // between the nodes; on one node without layers
 };
 
 // The ends of the stages, in ascending order for forward and for backward stages. The fused stage
@@ -37,18 +40,21 @@ struct Cuts {
 };
 [[nodiscard]] Plan plan_of(const Cuts& cuts);
 
-// How many chained steps are simulated to compare asynchronous plans: a few or more from idle GPUs
-// on (kShort, kLong), or as many as in the published figures (kExact: see RoundSimulator::period).
+// How many steps are simulated to compare plans whose steps depend on those before: asynchronous ones, and all on
+// several nodes. A few or more from idle GPUs on (kShort, kLong), or as many as in the published figures (kExact: see
+// RoundSimulator::period); fewer if they are synchronous.
 enum class Horizon { kShort, kLong, kExact };
 
 class PlanCost {
  public:
   // Throws rp::Error (kUsage) if the task has no GPUs or no choices of rounds, if rounds do not
-  // divide the step, or if the limits are for another model.
+  // divide the step, or if the limits or the messages are for another model.
   explicit PlanCost(const PlanTask& task);
 
   [[nodiscard]] bool fits(const Cuts& cuts) const;
-  // Returns the makespan, or for asynchronous steps the period.
+  // Returns true if step_ms() depends on the horizon.
+  [[nodiscard]] bool has_horizons() const { return asynchronous_ || network_.has_value(); }
+  // Returns the makespan, or for asynchronous steps and on several nodes the period.
   [[nodiscard]] double step_ms(const Cuts& cuts, Horizon horizon);
   // See the functions of the same names in round_schedule.h.
   [[nodiscard]] double busy_ms_per_gpu(const Cuts& cuts);
@@ -69,6 +75,7 @@ class PlanCost {
   const StageSums sums_;
   std::vector<Workload> workloads_;         // by round choice
   std::vector<RoundSimulator> simulators_;  // by round choice
+  std::optional<NetworkClock> network_;     // empty: nothing waits for other nodes
   std::vector<StageWork> stages_;
   std::uint64_t num_tasks_ = 0;
 };

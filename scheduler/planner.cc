@@ -61,7 +61,7 @@ PlanSearch::PlanSearch(const PlanTask& task, std::uint64_t seed)
 
 void PlanSearch::offer(const PlanCandidate& candidate) {
   if (candidate.step_ms > best_ms_ * kNearlyBest) return;
-  const double exact = task_.asynchronous ? cost_.step_ms(candidate.cuts, Horizon::kExact) : candidate.step_ms;
+  const double exact = cost_.has_horizons() ? cost_.step_ms(candidate.cuts, Horizon::kExact) : candidate.step_ms;
   if (exact >= best_ms_) return;
   best_ = candidate.cuts;
   best_ms_ = exact;

@@ -24,7 +24,7 @@ namespace rp {
 struct PlanChoice {
   Plan plan;
   int round_microbatches = 0;
-  double step_ms = 0;         // makespan, or for asynchronous steps the period
+  double step_ms = 0;         // makespan, or for asynchronous steps and on several nodes the period
   double lower_bound_ms = 0;  // for the work of this plan
   std::uint64_t effort = 0;   // of the search, in simulated tasks (one stage of one microbatch)
 };

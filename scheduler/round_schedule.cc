@@ -167,23 +167,27 @@ RoundSimulator::RoundSimulator(const Workload& workload)
     updates->resize(static_cast<std::size_t>(workload.num_layers()) + 1);
 }
 
-// `ready(layers)`: returns when a slot may begin. `done(stage, end)`: is called for each slot with
-// a backward.
+// `ready(layers)`: returns when a slot may begin. `done(round, stage, end)`: is called for each slot
+// with a backward.
 template <typename Ready, typename Done>
 void RoundSimulator::step(const std::vector<StageWork>& stages, const Ready& ready, const Done& done) {
   for (int round = 0; round < num_rounds_; ++round) {
     clock_.begin_round();
     for (const StageWork& stage : stages) {
       const double end = clock_.run(stage.time, ready(stage.layers));
-      if (stage.kind != TaskKind::kForward) done(stage, end);
+      if (stage.kind != TaskKind::kForward) done(round, stage, end);
     }
   }
+}
+
+double RoundSimulator::ready(const LayerRange& layers) const {
+  return *std::max_element(before_.begin() + layers.first, before_.begin() + layers.end);
 }
 
 double RoundSimulator::makespan(const std::vector<StageWork>& stages) {
   clock_.restart();
   step(
-      stages, [](const LayerRange&) { return 0.0; }, [](const StageWork&, double) {});
+      stages, [](const LayerRange&) { return 0.0; }, [](int, const StageWork&, double) {});
   return clock_.end();
 }
 
@@ -196,18 +200,36 @@ double RoundSimulator::period(const std::vector<StageWork>& stages, int from, in
   RP_ASSERT(0 < from && from < to);
   clock_.restart();
   for (auto* updates : {&before_, &last_, &present_}) std::fill(updates->begin(), updates->end(), 0.0);
-  const auto ready = [this](const LayerRange& layers) {
-    return *std::max_element(before_.begin() + layers.first, before_.begin() + layers.end);
-  };
-  const auto done = [this](const StageWork& stage, double end) {
+  const auto done = [this](int, const StageWork& stage, double end) {
     const int first = trained_part(stage.layers, first_trained_layer_).first;
     std::fill(present_.begin() + first, present_.begin() + stage.layers.end, end);
   };
   double end_of_from = 0;
   for (int number = 1; number <= to; ++number) {
-    step(stages, ready, done);
+    step(
+        stages, [this](const LayerRange& layers) { return ready(layers); }, done);
     before_.swap(last_);
     last_.swap(present_);
+    if (number == from) end_of_from = clock_.end();
+  }
+  return (clock_.end() - end_of_from) / (to - from);
+}
+
+double RoundSimulator::period(const std::vector<StageWork>& stages, NetworkClock& network, int from, int to) {
+  RP_ASSERT(0 < from && from < to);
+  clock_.restart();
+  network.restart();
+  std::fill(before_.begin(), before_.end(), 0.0);
+  double committed = 0;  // slots are committed in their order
+  const auto done = [&](int round, const StageWork& stage, double end) {
+    committed = std::max(committed, end);
+    network.commit(stage.layers, committed, round + 1 == num_rounds_);
+  };
+  double end_of_from = 0;
+  for (int number = 1; number <= to; ++number) {
+    step(
+        stages, [this](const LayerRange& layers) { return ready(layers); }, done);
+    before_ = network.end_step();
     if (number == from) end_of_from = clock_.end();
   }
   return (clock_.end() - end_of_from) / (to - from);

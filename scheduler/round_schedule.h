@@ -11,6 +11,7 @@
 
 #include <vector>
 
+#include "scheduler/network_clock.h"
 #include "scheduler/plan.h"
 #include "scheduler/simulator.h"
 #include "scheduler/slot_clock.h"
@@ -93,6 +94,10 @@ class RoundSimulator {
   [[nodiscard]] double period(const std::vector<StageWork>& stages);
   // Returns the mean over the steps after `from` until the end of `to`.
   [[nodiscard]] double period(const std::vector<StageWork>& stages, int from, int to);
+  // Returns the same for the first node of several, where a layer waits until its weights have
+  // arrived: those of step k - 1, or k - 2 if steps are asynchronous. REQUIRES: `network` has the
+  // workload's layers.
+  [[nodiscard]] double period(const std::vector<StageWork>& stages, NetworkClock& network, int from, int to);
 
  private:
   template <typename Ready, typename Done>
@@ -102,6 +107,9 @@ class RoundSimulator {
   int num_gpus_;
   int num_rounds_;
   int first_trained_layer_;
+  // Returns the time at which all of these layers may be computed with.
+  [[nodiscard]] double ready(const LayerRange& layers) const;
+
   // By layer: the time at which its update is available, in the step before the previous one, in
   // the previous step, and in the current one.
   std::vector<double> before_, last_, present_;

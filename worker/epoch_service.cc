@@ -20,9 +20,10 @@ void run_guarded(const char* name, const std::function<void()>& function,
 }
 
 EpochService::EpochService(Store& store, int worker, Device& device, StageExecutor& executor, OutputSignals& signals,
-                           WorkerObservers& observers, std::function<void(std::exception_ptr)> fail)
+                           WorkerObservers& observers, NodeGradients* nodes,
+                           std::function<void(std::exception_ptr)> fail)
     : fail_(std::move(fail)),
-      parts_(store, worker, device, signals, observers),
+      parts_(store, worker, device, signals, observers, nodes),
       inputs_(device),
       weight_uploader_(parts_),
       input_uploader_(parts_, inputs_),

@@ -31,7 +31,7 @@ class EpochService {
  public:
   // `fail`: called by a thread that cannot go on; it must call stop().
   EpochService(Store& store, int worker, Device& device, StageExecutor& executor, OutputSignals& signals,
-               WorkerObservers& observers, std::function<void(std::exception_ptr)> fail);
+               WorkerObservers& observers, NodeGradients* nodes, std::function<void(std::exception_ptr)> fail);
   ~EpochService();  // stops the threads if join() was not called
   EpochService(const EpochService&) = delete;
   EpochService& operator=(const EpochService&) = delete;

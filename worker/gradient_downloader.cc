@@ -1,5 +1,7 @@
 #include "worker/gradient_downloader.h"
 
+#include <vector>
+
 #include "common/check.h"
 #include "common/system/crash_point.h"
 
@@ -18,7 +20,7 @@ void GradientDownloader::run() {
     RunningTask& task = **next;
     if (task.completion.outcome == TaskOutcome::kDone && task.gradient_buffer != nullptr) {
       stream_.wait_event(*task.gradient_buffer->computed);
-      if (!enqueue_gradients(task)) return;
+      if (!(worker_.nodes == nullptr ? enqueue_gradients(task) : exchange_gradients(task))) return;
     }
     stream_.wait_event(*task.written);
     task.gradient_downloader = this;
@@ -75,25 +77,76 @@ bool GradientDownloader::enqueue_gradient(RunningTask& task, std::size_t use) {
   const UseMemory& memory = task.uses[use];
   Store& store = worker_.store;
   const UseRecord& record = store.catalogue().uses()[memory.use];
-  if (!waits_.wait(command,
-                   {.kind = WaitKind::kGradientReleased,
-                    .numbers = {memory.use.value(), static_cast<std::int64_t>(command.released_before)}},
-                   [&](const WaitLimits& limits) {
-                     return store.gradient_released(memory.use).wait_at_least(command.released_before, limits);
-                   })) {
-    return false;
-  }
+  if (!wait_released(command, memory.use)) return false;
+  const std::uint64_t bytes = store.catalogue().weight_groups()[record.group].bytes();
+  if (!copy(command, memory.use, store.gradients(record.gradient_offset), {memory.gradient, bytes})) return false;
+  worker_.observers.gradient_enqueued(command, memory.use);
+  return true;
+}
+
+bool GradientDownloader::wait_released(const Command& command, UseId use) {
+  const Wait what{.kind = WaitKind::kGradientReleased,
+                  .numbers = {use.value(), static_cast<std::int64_t>(command.released_before)}};
+  const auto is_released = [&](const WaitLimits& limits) {
+    return worker_.store.gradient_released(use).wait_at_least(command.released_before, limits);
+  };
+  if (!waits_.wait(command, what, is_released)) return false;
   RP_CRASH_POINT("worker.gradients.are_released");
+  return true;
+}
+
+// All nodes make the same exchanges in this order. The next piece is exchanged while one is downloaded.
+bool GradientDownloader::exchange_gradients(RunningTask& task) {
+  struct PieceOfUse {
+    UseId use;
+    NodeGradients::Piece piece;
+  };
+  NodeGradients& nodes = *worker_.nodes;
+  const Command& command = task.command;
+  Store& store = worker_.store;
+  waits_.record().publish(
+      {.kind = WaitKind::kNodeGpus, .slot = static_cast<std::int64_t>(command.slot.number().value())});
+  if (!nodes.connect(worker_.flow.limits(0).stop)) return false;
+  waits_.record().publish_none();
+  std::vector<PieceOfUse> pieces;
+  for (std::size_t i = task.uses.size(); i-- > 0;) {
+    const UseMemory& memory = task.uses[i];
+    if (memory.gradient == nullptr) continue;
+    const auto of_use = nodes.pieces_of(store.catalogue().uses()[memory.use].group, memory.gradient);
+    if (of_use.empty()) worker_.observers.gradient_enqueued(command, memory.use);
+    for (const NodeGradients::Piece& piece : of_use) pieces.push_back({.use = memory.use, .piece = piece});
+  }
+  const Wait for_nodes{.kind = WaitKind::kNodeGpus};
+  const auto begin = [&](std::size_t i) {
+    if (i >= pieces.size()) return true;
+    nodes.begin(pieces[i].piece, *task.gradient_buffer->computed);
+    return waits_.wait(command, for_nodes, [&](const WaitLimits& limits) { return nodes.wait_enqueued(limits); });
+  };
+  if (!begin(0)) return false;
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    const auto& [use, piece] = pieces[i];
+    if (!begin(i + 1)) return false;
+    if (!waits_.wait(command, for_nodes, [&](const WaitLimits& limits) { return nodes.wait_done(limits); }))
+      return false;
+    if (piece.number == 0 && !wait_released(command, use)) return false;
+    std::byte* const to = store.gradients(store.catalogue().uses()[use].gradient_offset);
+    for (const GradientRoute::Download& part : nodes.downloads(piece)) {
+      if (!copy(command, use, to + part.to, part.from)) return false;
+    }
+    nodes.end(stream_);
+    if (i + 1 == pieces.size() || pieces[i + 1].use != use) worker_.observers.gradient_enqueued(command, use);
+  }
+  return true;
+}
+
+bool GradientDownloader::copy(const Command& command, UseId use, std::byte* to, std::span<const std::byte> from) {
   const auto room = [&](auto wait_once) { return waits_.wait(command, {.kind = WaitKind::kOwnCopies}, wait_once); };
   const auto enqueue_piece = [&](std::uint64_t piece_bytes, auto enqueue) {
     worker_.observers.copy_begun(StreamKind::kDownloadGradients);
     enqueue();
-    worker_.observers.gradient_piece_enqueued(command, memory.use, piece_bytes);
+    worker_.observers.gradient_piece_enqueued(command, use, piece_bytes);
   };
-  const std::uint64_t bytes = store.catalogue().weight_groups()[record.group].bytes();
-  if (!copies_.copy(store.gradients(record.gradient_offset), memory.gradient, bytes, room, enqueue_piece)) return false;
-  worker_.observers.gradient_enqueued(command, memory.use);
-  return true;
+  return copies_.copy(to, from.data(), from.size(), room, enqueue_piece);
 }
 
 // The task waited for inputs whenever it was not computing between its first computation and its

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 
 #include "worker/copies/bulk_copies.h"
 #include "worker/worker_parts.h"
@@ -24,13 +25,21 @@ class GradientDownloader {
   // Downloads gradients until the worker stops.
   void run();
 
-  // Wakes run() if it waits for a piece of a download.
-  void wake() const { copies_.wake(); }
+  // Wakes run() if it waits for a piece of a download or for other nodes.
+  void wake() const {
+    copies_.wake();
+    if (worker_.nodes != nullptr) worker_.nodes->wake();
+  }
 
  private:
   // These return false if the worker stops.
   [[nodiscard]] bool enqueue_gradients(RunningTask& task);
   [[nodiscard]] bool enqueue_gradient(RunningTask& task, std::size_t use);
+  // Exchanges the gradients with other nodes, then downloads what this node owns of all of them.
+  [[nodiscard]] bool exchange_gradients(RunningTask& task);
+  [[nodiscard]] bool wait_released(const Command& command, UseId use);
+  // Enqueues a copy of a gradient, or of a part of one, to the host's buffer.
+  [[nodiscard]] bool copy(const Command& command, UseId use, std::byte* to, std::span<const std::byte> from);
   // Called by the gradient download stream after everything that the task writes.
   static void complete(void* argument);
   void write_totals(const RunningTask& task) const;

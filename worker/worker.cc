@@ -15,14 +15,15 @@ constexpr StreamKind kAllStreams[] = {StreamKind::kUploadParameters, StreamKind:
 }  // namespace
 
 Worker::Worker(Store& store, int number, Device& device, StageExecutor& executor, std::optional<FaultBoardEntry> board,
-               TraceJournal* trace, TaskRanges* ranges)
+               TraceJournal* trace, TaskRanges* ranges, std::unique_ptr<NodeGradients> nodes)
     : store_(store),
       number_(number),
       device_(device),
       executor_(executor),
       signals_(device.connect(store, number)),
       observers_(store, number, device, board, trace, ranges,
-                 [this](std::exception_ptr error) { fail(std::move(error)); }) {}
+                 [this](std::exception_ptr error) { fail(std::move(error)); }),
+      nodes_(std::move(nodes)) {}
 
 Worker::~Worker() = default;
 
@@ -65,7 +66,7 @@ void Worker::warm_up() {
 }
 
 void Worker::serve_epoch(const EpochState& state) {
-  EpochService service(store_, number_, device_, executor_, *signals_, observers_,
+  EpochService service(store_, number_, device_, executor_, *signals_, observers_, nodes_.get(),
                        [this](std::exception_ptr error) { fail(std::move(error)); });
   RP_CRASH_POINT("worker.epoch.begins");
   executor_.begin_epoch();
@@ -77,6 +78,7 @@ void Worker::serve_epoch(const EpochState& state) {
   RP_CRASH_POINT("worker.epoch.stops");
   service.stop();
   service.join();
+  if (nodes_) nodes_->leave();  // the streams may wait for other nodes
   RP_CRASH_POINT("worker.epoch.has_stopped");
   set_service(nullptr);
   drain();

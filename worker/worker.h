@@ -27,9 +27,9 @@ class Worker {
   // `board` is the worker's entry of the fault board: the worker publishes there what it is doing
   // and what its threads wait for. `trace`, if not null, records what the threads did. `ranges`, if
   // not null, are the ranges of a profiler, which are opened around each computation. Trace and
-  // ranges must outlive the worker.
+  // ranges must outlive the worker. `nodes`: with Reduce::kNccl.
   Worker(Store& store, int number, Device& device, StageExecutor& executor, std::optional<FaultBoardEntry> board = {},
-         TraceJournal* trace = nullptr, TaskRanges* ranges = nullptr);
+         TraceJournal* trace = nullptr, TaskRanges* ranges = nullptr, std::unique_ptr<NodeGradients> nodes = nullptr);
   ~Worker();
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
@@ -58,6 +58,7 @@ class Worker {
   StageExecutor& executor_;
   const std::unique_ptr<OutputSignals> signals_;
   WorkerObservers observers_;
+  const std::unique_ptr<NodeGradients> nodes_;  // may be nullptr
 
   std::atomic<bool> has_failed_{false};  // ends the wait for the epoch
   Mutex mutex_;

@@ -7,6 +7,7 @@
 
 #include "device/device.h"
 #include "hoststore/store.h"
+#include "worker/node_gradients.h"
 #include "worker/observers/worker_observers.h"
 #include "worker/task_flow.h"
 #include "worker/thread_waits.h"
@@ -15,12 +16,13 @@ namespace rp {
 
 struct WorkerParts {
   WorkerParts(Store& of_run, int of_worker, Device& own_device, OutputSignals& own_signals,
-              WorkerObservers& own_observers)
+              WorkerObservers& own_observers, NodeGradients* node_gradients)
       : store(of_run),
         number(of_worker),
         device(own_device),
         signals(own_signals),
         observers(own_observers),
+        nodes(node_gradients),
         flow(own_device, of_run.header().stage_buffers) {}
 
   [[nodiscard]] ThreadWaits waits(WorkerThread thread) { return {store, number, flow, observers.waits(thread)}; }
@@ -30,6 +32,7 @@ struct WorkerParts {
   Device& device;
   OutputSignals& signals;
   WorkerObservers& observers;
+  NodeGradients* const nodes;  // nullptr: the coordinators exchange gradients, or there is one node
   TaskFlow flow;
 };
 

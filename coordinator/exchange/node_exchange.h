@@ -6,7 +6,8 @@
 // Gradients of other nodes are received into a few buffers for each node, in the order in which
 // that node commits them: the rounds in the order of their calls, in each the layers from the last
 // to the first. Each buffer is used again once its owner gives it back. All other messages are sent
-// from the store and received in place. Long messages are divided.
+// from the store and received in place. Long messages are divided. With Reduce::kNccl, the workers
+// exchange the gradients, and this class only the rest.
 //
 // Owned by the Updates, which call it with their mutex held, and look for events before they wait.
 // The network's thread notes events, too, and then calls `wake`. The Store and the network must outlive this object;

@@ -15,8 +15,11 @@ static_assert(kTasksAhead + 1 < static_cast<int>(kCommandRing) && kTasksAhead + 
 
 }  // namespace
 
-Dispatcher::Dispatcher(Store& store)
-    : store_(store), outstanding_(store.num_workers()), next_event_(store.num_workers()) {
+Dispatcher::Dispatcher(Store& store, bool trains_in_place)
+    : store_(store),
+      trains_in_place_(trains_in_place),
+      outstanding_(store.num_workers()),
+      next_event_(store.num_workers()) {
   for (int worker = 0; worker < store.num_workers(); ++worker) {
     commands_.push_back(store.command_writer(worker));
     members_.push_back(worker);
@@ -39,12 +42,15 @@ void Dispatcher::begin_epoch(Epoch epoch, std::vector<int> members) {
 
 void Dispatcher::append(const std::shared_ptr<Round>& round, std::size_t first_slot, std::size_t end_slot) {
   RP_ASSERT(first_slot < end_slot);
+  const bool is_trained = round->traits.mode == RoundMode::kTrain;
+  const std::uint64_t offset = trains_in_place_ && is_trained ? num_trained_ : num_appended_;
+  if (is_trained) num_trained_ += end_slot - first_slot;
   for (std::size_t i = first_slot; i < end_slot; ++i) {
     Slot& slot = round->slots[i];
     slot.number = SlotNumber(num_appended_++);
     round->move_to(slot, TaskState::kAccepted);
   }
-  flights_.push_back({round, first_slot, end_slot});
+  flights_.push_back({.round = round, .first_slot = first_slot, .end_slot = end_slot, .offset = offset});
 }
 
 void Dispatcher::hold_from(SlotNumber slot) {
@@ -60,14 +66,14 @@ void Dispatcher::dispatch() {
       if (!slot.task.is(TaskState::kAccepted)) continue;
       if (held_from_ && slot.number >= *held_from_) return;
       // Slots are dispatched in order, so later ones wait as well.
-      if (!may_send_task(outstanding_[worker_of(slot)])) return;
-      send(*flight.round, slot);
+      const int worker = worker_of(flight, i);
+      if (!may_send_task(outstanding_[worker])) return;
+      send(*flight.round, slot, worker);
     }
   }
 }
 
-void Dispatcher::send(Round& round, Slot& slot) {
-  const int worker = worker_of(slot);
+void Dispatcher::send(Round& round, Slot& slot, int worker) {
   const auto num_microbatches = static_cast<std::uint64_t>(round.traits.num_microbatches);
   slot.worker = worker;
   slot.first_event = next_event_[worker];

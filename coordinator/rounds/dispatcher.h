@@ -20,7 +20,9 @@ namespace rp {
 
 class Dispatcher {
  public:
-  explicit Dispatcher(Store& store);
+  // `trains_in_place`: evaluations do not change which workers the tasks of training rounds go to.
+  // With Reduce::kNccl, because another node may have evaluated another number of rounds.
+  explicit Dispatcher(Store& store, bool trains_in_place = false);
 
   // Appends slots [first_slot, end_slot) of the round. REQUIRES: first_slot < end_slot.
   void append(const std::shared_ptr<Round>& round, std::size_t first_slot, std::size_t end_slot);
@@ -70,11 +72,12 @@ class Dispatcher {
     std::shared_ptr<Round> round;
     std::size_t first_slot = 0;
     std::size_t end_slot = 0;
+    std::uint64_t offset = 0;  // of its first slot's worker: the number of slots before it that count
   };
 
-  void send(Round& round, Slot& slot);
-  [[nodiscard]] int worker_of(const Slot& slot) const {
-    return members_[worker_of_slot(slot.number.value(), static_cast<int>(members_.size()))];
+  void send(Round& round, Slot& slot, int worker);
+  [[nodiscard]] int worker_of(const Flight& flight, std::size_t slot) const {
+    return members_[worker_of_slot(flight.offset + (slot - flight.first_slot), static_cast<int>(members_.size()))];
   }
 
   Store& store_;
@@ -82,6 +85,8 @@ class Dispatcher {
   std::vector<int> members_;
   std::vector<RingWriter<Command>> commands_;
   std::deque<Flight> flights_;  // oldest first
+  const bool trains_in_place_;
+  std::uint64_t num_trained_ = 0;  // slots of training rounds that were appended
   std::uint64_t num_appended_ = 0;
   std::uint64_t num_dispatched_ = 0;
   std::uint64_t num_committed_ = 0;

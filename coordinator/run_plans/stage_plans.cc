@@ -189,7 +189,10 @@ Plan StagePlans::search(const PipelinePlans& pipeline, const PlanRequest& reques
   task.asynchronous = settings.asynchronous;
   task.workload.num_gpus = settings.num_workers;
   task.workload.num_microbatches = num_microbatches * settings.rounds_per_step;
-  task.workload.hop = measured ? kHopMs : 0;  // costs have no unit
+  if (measured) {  // costs have no unit, so nothing is compared with them
+    task.workload.hop = kHopMs;
+    task.network = settings.network;
+  }
   task.workload.first_trained_layer = pipeline.first_trained_layer;
   for (const PartitionLayer& layer : request.layers) {
     // The simulation assumes that a recompute takes as long as a forward pass.

@@ -3,7 +3,8 @@
 // layers.
 //
 // Pipelines with automatic plans share the workers, so they are cut together: all of their stages
-// are about equally long. A pipeline that trains alone is cut so that its simulated step is short.
+// are about equally long. A pipeline that trains alone is cut so that its simulated step is short,
+// including the messages between nodes. Nodes cut their plans each for itself.
 //
 // On devices with memory of their own, the first rounds of a pipeline have stages of one layer,
 // since the memory that its layers need there is not known yet. After one round, stages are as long
@@ -24,6 +25,7 @@
 #include "hoststore/round_table.h"
 #include "roundpipe/plan.h"
 #include "scheduler/layer_times.h"
+#include "scheduler/network_clock.h"
 #include "scheduler/partition.h"
 
 namespace rp {
@@ -35,6 +37,7 @@ struct PlanSearchSettings {
   int num_microbatches = 1;  // of a round, until the first round is measured
   bool asynchronous = false;
   int rounds_per_step = 1;
+  PlanNetwork network{};  // to the other nodes, if it is known; counts when layers' times are
 };
 
 struct PlanSettings {

@@ -7,7 +7,7 @@ namespace rp {
 ChunkSquares::ChunkSquares(const Catalogue& catalogue, std::span<const GroupId> groups) : catalogue_(catalogue) {
   std::size_t end = 0;
   for (int node = 0; node < catalogue.place().num_nodes; ++node) {
-    begin_of_node_.push_back(end);
+    begin_of_node_.push_back(end++);
     std::map<GroupId, std::size_t>& first = first_.emplace_back();
     for (const GroupId group : groups) {
       first[group] = end;

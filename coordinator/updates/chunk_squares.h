@@ -1,9 +1,12 @@
 // coordinator/updates/chunk_squares.h
 // Holds the sums of squares of a step's gradient, by chunk, as the nodes that own the chunks compute
-// them (optimizer/update.h). What a node computes is contiguous, so that it can be sent.
+// them (optimizer/update.h), and a hash of the calls of each node's program. What a node sends is
+// contiguous.
 #pragma once
 
+#include <bit>
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <span>
 #include <vector>
@@ -17,8 +20,12 @@ class ChunkSquares {
   // `groups`: the weight groups whose squares are summed. The catalogue must outlive this object.
   ChunkSquares(const Catalogue& catalogue, std::span<const GroupId> groups);
 
-  // Returns the sums of all chunks that a node owns; those of one group; and those of one group on this node.
+  // Returns what a node sends: its hash, in the bits of a double, and the sums of all chunks that it owns.
   [[nodiscard]] std::span<double> of_node(int node);
+  [[nodiscard]] std::uint64_t hash_of(int node) { return std::bit_cast<std::uint64_t>(of_node(node).front()); }
+  void set_own_hash(std::uint64_t hash) { of_node(catalogue_.place().node).front() = std::bit_cast<double>(hash); }
+
+  // Return the sums of the chunks of a group that a node owns, and that this node owns.
   [[nodiscard]] std::span<double> of(int node, GroupId group);
   [[nodiscard]] std::span<double> own(GroupId group) { return of(catalogue_.place().node, group); }
 
@@ -29,7 +36,7 @@ class ChunkSquares {
  private:
   const Catalogue& catalogue_;
   std::vector<std::map<GroupId, std::size_t>> first_;  // by node: where the sums of a group begin
-  std::vector<std::size_t> begin_of_node_;             // and the end of the last one
+  std::vector<std::size_t> begin_of_node_;             // where its hash is, and the end of the last one
   std::vector<double> sums_;
 };
 

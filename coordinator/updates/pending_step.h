@@ -137,6 +137,7 @@ class PendingStep {
   [[nodiscard]] std::vector<UpdateSpan> rules_of(GroupId group, std::uint64_t number) const;
 
   [[nodiscard]] Version used_version() const { return used_version_; }
+  [[nodiscard]] std::uint64_t call_hash() const { return request_.call_hash; }
   // Returns the function that the step applies instead of rules; may be empty.
   [[nodiscard]] const WholeUpdate& function() const { return request_.function; }
   [[nodiscard]] const std::shared_ptr<StepOutcome>& outcome() const { return outcome_; }

@@ -42,6 +42,7 @@ struct StepRequest {
   std::uint64_t num_forwards = 0;  // training rounds of the step, also those without a backward pass
   std::uint64_t steps = 0;         // since the start of training, with this one
   std::uint64_t rounds = 0;        // the same
+  std::uint64_t call_hash = 0;     // of all calls up to this one, which must be the same on all nodes
 };
 
 // The part of a saved state that describes the steps before it.

@@ -84,9 +84,14 @@ std::shared_ptr<StepOutcome> Updates::accept_step(Version version, Version used_
   return step.outcome();
 }
 
-void Updates::task_accepted(Version version, UseId use) {
+void Updates::task_accepted(Version version, UseId use, bool gives_gradient) {
   MutexLock lock(mutex_);
-  step_at(version).hold(group_of(use));
+  const GroupId group = group_of(use);
+  step_at(version).hold(group);
+  // The gradients of other nodes will come with that of the task.
+  if (!gives_gradient || !workers_exchange() || store_.catalogue().owned(group).is_empty()) return;
+  for (int i = 1; i < store_.catalogue().place().num_nodes; ++i)
+    step_at(version).hold(group, PendingStep::Holder::kOtherNodes);
 }
 
 void Updates::task_committed(Version version, UseId use) {
@@ -105,6 +110,7 @@ void Updates::gradient_committed(Version version, const CommittedGradient& gradi
     release(version, group);
     return;
   }
+  if (workers_exchange()) return add_parts_of_nodes(version, gradient);
   // The task holds the group until its gradient is added.
   const ElementRange owned = store_.catalogue().owned(group);
   HeldGradient& held = held_[gradient.use];
@@ -187,8 +193,7 @@ void Updates::add_one_gradient() {
   if (adding.received) exchange_->give_back(*adding.received);
   if (!step.is_last(use, adding.part.elements)) return;
   if (!adding.received) drop_hold(use);
-  const auto holder = adding.received ? PendingStep::Holder::kOtherNodes : PendingStep::Holder::kThisNode;
-  if (!stopped_) release(adding.version, group_of(use), holder);
+  if (!stopped_) release(adding.version, group_of(use), adding.holder);
 }
 
 void Updates::drop_hold(UseId use) {

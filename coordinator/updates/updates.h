@@ -101,8 +101,8 @@ class Updates {
   std::shared_ptr<StepOutcome> accept_step(Version version, Version used_version, StepRequest request);
 
   // Notes that a task with a use of a trained group was accepted, before the step that makes
-  // `version`.
-  void task_accepted(Version version, UseId use);
+  // `version`. `gives_gradient`: the task computes a gradient of the use.
+  void task_accepted(Version version, UseId use, bool gives_gradient);
   // Note that the task is committed, without or with a gradient. REQUIRES: the rounds of a step are
   // committed in order.
   void task_committed(Version version, UseId use);
@@ -138,14 +138,15 @@ class Updates {
 
  private:
   // A part of a gradient that has arrived: from another node, or all that this node owns of a
-  // gradient of its own.
+  // gradient.
   struct PartToAdd {
     Version version{};
     std::uint64_t round = 0;
     GroupUpdater::GradientPart part{};
-    std::optional<ReceivedGradient> received{};  // from another node
+    PendingStep::Holder holder = PendingStep::Holder::kThisNode;
+    std::optional<ReceivedGradient> received{};  // in a buffer of the NodeExchange; otherwise it is in the store
   };
-  // A gradient of this node that is not yet added, or not yet sent to all nodes.
+  // A gradient buffer of this node that is not yet added, or not yet sent to all nodes.
   struct HeldGradient {
     CommittedGradient gradient{};
     int num_holds = 0;
@@ -171,6 +172,12 @@ class Updates {
   [[nodiscard]] bool can_update() RP_REQUIRES(mutex_) { return !steps_.empty() && steps_.begin()->second.can_update(); }
   void release(Version version, GroupId group, PendingStep::Holder holder = PendingStep::Holder::kThisNode)
       RP_REQUIRES(mutex_);
+  // Returns whether the workers exchange gradients with those of other nodes, so that a gradient buffer
+  // has a part of each node's gradient.
+  [[nodiscard]] bool workers_exchange() const { return store_.catalogue().reduce() == Reduce::kNccl; }
+  void add_parts_of_nodes(Version version, const CommittedGradient& gradient) RP_REQUIRES(mutex_);
+  // Returns the error for a node whose program has made other calls, or nullptr.
+  [[nodiscard]] std::exception_ptr difference_of_calls();
   [[nodiscard]] GroupId group_of(UseId use) const { return store_.catalogue().uses()[use].group; }
 
   // The work of the exchange between nodes. Returns false if nothing has happened since the last call.

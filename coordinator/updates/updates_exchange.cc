@@ -1,11 +1,14 @@
 // Implements the part of Updates that exchanges gradients, sums of squares and weights with the other nodes.
 #include <variant>
 
+#include "common/text.h"
 #include "coordinator/updates/updates.h"
+#include "roundpipe/error.h"
 
 namespace rp {
 
 void Updates::round_elsewhere(int node, Version version, std::uint64_t round) {
+  if (workers_exchange()) return;  // its gradients come with those of this node's round
   MutexLock lock(mutex_);
   PendingStep& step = step_at(version);
   for (const GroupId group : groups_) {
@@ -14,6 +17,29 @@ void Updates::round_elsewhere(int node, Version version, std::uint64_t round) {
       step.hold(group, PendingStep::Holder::kOtherNodes);
   }
   exchange_->expect_gradients(node, version, round);
+}
+
+// In a step in which each node computes equally many rounds, node m computes round j n + m of n nodes.
+void Updates::add_parts_of_nodes(Version version, const CommittedGradient& gradient) {
+  const Catalogue& catalogue = store_.catalogue();
+  const NodePlace place = catalogue.place();
+  const GroupId group = group_of(gradient.use);
+  const ElementRange owned = catalogue.owned(group);
+  const auto num_nodes = static_cast<std::uint64_t>(place.num_nodes);
+  HeldGradient& held = held_[gradient.use];
+  held = {.gradient = gradient, .num_holds = 0};
+  for (int node = 0; node < place.num_nodes; ++node) {
+    if (owned.is_empty() && node != place.node) continue;  // without data, only this node's round counts
+    ++held.num_holds;
+    to_add_.push_back(
+        {.version = version,
+         .round = gradient.round / num_nodes * num_nodes + static_cast<std::uint64_t>(node),
+         .part = {.use = gradient.use,
+                  .elements = owned,
+                  .data = store_.gradient(gradient.use).data() + catalogue.part_offset(group, node)},
+         .holder = node == place.node ? PendingStep::Holder::kThisNode : PendingStep::Holder::kOtherNodes});
+  }
+  changed_.notify_all();
 }
 
 bool Updates::take_events() {
@@ -29,6 +55,7 @@ void Updates::note(const ReceivedGradient& gradient) {
   to_add_.push_back({.version = gradient.version,
                      .round = gradient.round,
                      .part = {.use = gradient.use, .elements = gradient.elements, .data = gradient.data},
+                     .holder = PendingStep::Holder::kOtherNodes,
                      .received = gradient});
 }
 
@@ -50,7 +77,26 @@ void Updates::note(const ReceivedWeights& received) {
   end_step_if_complete(received.version, step);
 }
 
+std::exception_ptr Updates::difference_of_calls() {
+  const NodePlace place = store_.catalogue().place();
+  for (int node = 0; node < place.num_nodes; ++node) {
+    if (squares_.hash_of(node) == squares_.hash_of(place.node)) continue;
+    return std::make_exception_ptr(Error(
+        ExitCode::kUserError,
+        cat("the nodes differ: the program has made other calls on node ", node, " than on node ", place.node,
+            ", or with other arguments (rounds, numbers of microbatches, learning rates, limits of the norm), since "
+            "the start; all nodes must make the same calls in the same order")));
+  }
+  return nullptr;
+}
+
 void Updates::note(const ReceivedSquares&) {
+  if (const std::exception_ptr difference = difference_of_calls()) {
+    mutex_.unlock();
+    options_.report_failure(difference);  // this calls stop()
+    mutex_.lock();
+    return;
+  }
   const Version version = steps_.begin()->first;
   PendingStep& step = steps_.begin()->second;
   for (const GroupId group : groups_) step.set_square_sum(group, squares_.sum(group));
@@ -60,6 +106,7 @@ void Updates::note(const ReceivedSquares&) {
 
 void Updates::exchange_squares(PendingStep& step) {
   step.set_squares_summed();
+  squares_.set_own_hash(step.call_hash());
   if (exchange_ != nullptr && !groups_.empty())
     return exchange_->exchange_squares([this](int node) { return squares_.of_node(node); });
   for (const GroupId group : groups_) {

@@ -76,6 +76,8 @@ std::string Wait::text() const {
     case WaitKind::kNodeWeights:
       return cat("other nodes to update version ", a, " of the weights: ", b, " of ", c, " groups are whole");
     case WaitKind::kNodeReceipt: return "other nodes to receive what it has sent";
+    case WaitKind::kNodePlan: return cat("the first node's plan for ", round_text(a));
+    case WaitKind::kNodeGpus: return "the GPUs of other nodes to exchange a gradient";
   }
   return "something that this rp-launch does not know";
 }

@@ -60,8 +60,11 @@ enum class WaitKind : std::uint32_t {
   kNodeSquares = 28,    // their part of the gradient norm for version [0] of the weights
   kNodeWeights = 29,    // the parts of version [0] of the weights that they update; [1] of [2] weight groups are whole
   kNodeReceipt = 30,    // what this node has sent to be received
+  kNodePlan = 31,       // the first node's plan for round [0] of pipeline [1]
+  // Waits of a worker for other nodes.
+  kNodeGpus = 32,  // the GPUs of other nodes to join, or to exchange a gradient
 };
-inline constexpr std::uint32_t kWaitKinds = 31;
+inline constexpr std::uint32_t kWaitKinds = 33;
 
 struct Wait {
   WaitKind kind = WaitKind::kNone;

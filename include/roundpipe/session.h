@@ -53,8 +53,8 @@ struct SessionOptions {
   // RP_GPU_PROFILE: a profile of the GPUs, by name or as a file, from which a program may predict
   // how long steps take. Default: none.
   std::optional<std::string> gpu_profile;
-  // RP_NETWORK: the links between the nodes of a run, such as "10gbit" or "25gbit,70us", with which times of steps are
-  // simulated and predicted. Default: none; the network is left out.
+  // RP_NETWORK: the links between the nodes of a run, such as "10gbit" or "25gbit,70us", with which plans are searched
+  // and times of steps are simulated and predicted. Default: none; the network is left out.
   std::optional<std::string> network;
   // RP_TRACE: a file to which is written what every process did and when, for Perfetto and
   // chrome://tracing. Default: none.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "common/system/clock.h"
@@ -13,10 +14,20 @@
 
 namespace rp {
 
-// Starts mpirun for each host of the run, at the same time, with an rp-launch that only answers a question, which
-// `options` of the run say: for example --dry-run, to prepare the run. `mpirun`: how to start it. `wait`: waits for the
-// descriptors, and perhaps others, until the deadline, and returns false to end the wait for all hosts.
-[[nodiscard]] std::vector<HostAnswer> ask_hosts(const NodesCommand& run, const ChildSpec& mpirun,
-                                                const std::function<bool(PollSet&, const Deadline&)>& wait);
+// Waits for the descriptors, and perhaps others, until the deadline. Returns false to end the question.
+using HostsWait = std::function<bool(PollSet&, const Deadline&)>;
+
+// Starts mpirun once, with an rp-launch on each host that only answers a question, which `options` of the run say: for
+// example --dry-run, to prepare the run. `mpirun`: how to start it. `answer`: what an rp-launch prints once if the run
+// can start on its host. Returns an empty text if all hosts answer so until the deadline, or else why it is unknown
+// whether they can start the run. Then ask_each_host() finds out which one cannot.
+[[nodiscard]] std::string ask_hosts_together(const NodesCommand& run, const ChildSpec& mpirun,
+                                             const std::string& answer, const Deadline& deadline,
+                                             const HostsWait& wait);
+
+// Asks each host by an mpirun of its own, of which at most 16 run at the same time. Hosts that are not asked before
+// `wait` returns false have the code kNoResource.
+[[nodiscard]] std::vector<HostAnswer> ask_each_host(const NodesCommand& run, const ChildSpec& mpirun,
+                                                    const HostsWait& wait);
 
 }  // namespace rp

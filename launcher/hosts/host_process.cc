@@ -27,18 +27,23 @@ TemporaryFolder::~TemporaryFolder() {
   if (!path_.empty()) std::filesystem::remove_all(path_, failed);
 }
 
-HostProcess::HostProcess(const NodesCommand& run, const Host& host, ChildSpec mpirun, int output)
+ChildProcess start_mpirun(const NodesCommand& run, ChildSpec mpirun, const std::vector<std::string>& options,
+                          const TemporaryFolder& files, int output, int errors) {
+  std::vector<std::string> words = {"--mca", "orte_local_tmpdir_base", files.path().string()};
+  words.insert(words.end(), options.begin(), options.end());
+  mpirun.arguments = mpirun_arguments(run);
+  mpirun.arguments.insert(mpirun.arguments.begin() + 1, words.begin(), words.end());
+  const UniqueFd nothing(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  mpirun.stdio = {nothing.get(), output, errors};
+  return ChildProcess::start(mpirun);
+}
+
+HostProcess::HostProcess(const NodesCommand& run, const Host& host, const ChildSpec& mpirun, int output)
     : host_(host), errors_(memfd_create("rp-host-errors", MFD_CLOEXEC)), process_(start(run, mpirun, output)) {}
 
-ChildProcess HostProcess::start(const NodesCommand& run, ChildSpec& mpirun, int output) const {
-  NodesCommand command = run;
-  command.hosts = {host_};
-  mpirun.arguments = mpirun_arguments(command);
-  // Several at the same time would get in each other's way when they make and remove their files.
-  mpirun.arguments.insert(mpirun.arguments.begin() + 1, {"--mca", "orte_local_tmpdir_base", files_.path().string()});
-  const UniqueFd nothing(open("/dev/null", O_RDONLY | O_CLOEXEC));
-  mpirun.stdio = {nothing.get(), output, errors_.get()};
-  return ChildProcess::start(mpirun);
+ChildProcess HostProcess::start(NodesCommand run, const ChildSpec& mpirun, int output) const {
+  run.hosts = {host_};
+  return start_mpirun(run, mpirun, {}, files_, output, errors_.get());
 }
 
 HostAnswer HostProcess::answer() const {

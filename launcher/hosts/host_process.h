@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "common/system/fd.h"
 #include "launcher/hosts/mpirun_command.h"
@@ -37,12 +38,19 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
+// Starts the mpirun of a run, with these options more. `files`: for its files, because several at the same time would
+// get in each other's way when they make and remove them. `output`, `errors`: where what it writes goes.
+// Throws rp::Error as ChildProcess::start() does.
+[[nodiscard]] ChildProcess start_mpirun(const NodesCommand& run, ChildSpec mpirun,
+                                        const std::vector<std::string>& options, const TemporaryFolder& files,
+                                        int output, int errors);
+
 // The destructor kills mpirun, which ends the processes on the host.
 class HostProcess {
  public:
   // `run`: what the host runs; its other hosts are ignored. `mpirun`: how to start it. `output`: where what the program
   // writes to its standard output goes. Throws rp::Error as ChildProcess::start() does.
-  HostProcess(const NodesCommand& run, const Host& host, ChildSpec mpirun, int output);
+  HostProcess(const NodesCommand& run, const Host& host, const ChildSpec& mpirun, int output);
 
   [[nodiscard]] const Host& host() const { return host_; }
   [[nodiscard]] ChildProcess& process() { return process_; }
@@ -51,7 +59,7 @@ class HostProcess {
   [[nodiscard]] HostAnswer answer() const;
 
  private:
-  [[nodiscard]] ChildProcess start(const NodesCommand& run, ChildSpec& mpirun, int output) const;
+  [[nodiscard]] ChildProcess start(NodesCommand run, const ChildSpec& mpirun, int output) const;
 
   Host host_;
   TemporaryFolder files_;  // removed when the process has ended

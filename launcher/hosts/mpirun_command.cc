@@ -69,7 +69,8 @@ std::vector<std::string> passed_variables() {
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string text = *entry;
     const std::string name = text.substr(0, text.find('='));
-    if ((name.starts_with("RP_") && !concerns_whole_run(name)) || name == "LD_LIBRARY_PATH") names.push_back(name);
+    const bool is_ours = name.starts_with("RP_") && !concerns_whole_run(name);
+    if (is_ours || name.starts_with("NCCL_") || name == "LD_LIBRARY_PATH") names.push_back(name);
   }
   return names;
 }

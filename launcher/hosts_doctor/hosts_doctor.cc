@@ -71,7 +71,8 @@ class HostsDoctor {
   }
 
   [[nodiscard]] std::vector<HostAnswer> ask(const NodesCommand& question) {
-    return ask_hosts(question, mpirun_, [this](PollSet& set, const Deadline& deadline) { return wait(set, deadline); });
+    return ask_each_host(question, mpirun_,
+                         [this](PollSet& set, const Deadline& deadline) { return wait(set, deadline); });
   }
 
   // Whether the hosts have the program, and so many workers or GPUs.

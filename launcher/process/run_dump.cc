@@ -114,6 +114,9 @@ std::string advice(const std::vector<ProcessSnapshot>& processes, std::int64_t n
         return cat(last.name, " waits for the coordinator's updates; `gdb -p ", coordinator.pid,
                    "` shows where they are");
       }
+      const Wait* const gradients = wait_of(last, "gradients");
+      if (gradients != nullptr && gradients->is_for_other_nodes() && gradients->slot == commit->slot)
+        return other_nodes_advice(*gradients);
       return cat("slot ", commit->slot, " of ", last.name,
                  " is the oldest that is not committed: all others wait for it ", "in the end; `gdb -p ", last.pid,
                  "` shows where it is");

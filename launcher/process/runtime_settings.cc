@@ -254,6 +254,17 @@ const std::vector<RuntimeSetting>& runtime_settings() {
        .details = "A node is lost when nothing has come from it for so long, 1 to 1000000: see [Several "
                   "nodes](several-nodes.md#lost-nodes)",
        .kind = NumberSetting{&S::node_timeout_seconds, 1, kMaxWaitTimeoutSeconds}},
+      {.option = "reduce",
+       .argument = "mpi|nccl",
+       .variable = "RP_REDUCE",
+       .field_name = "reduce",
+       .default_value = "mpi",
+       .concerns = "all processes",
+       .help =
+           "On several nodes: how gradients reach the nodes that add them, through the coordinators or between GPUs",
+       .details = "How gradients reach the nodes that add them: through the coordinators (`mpi`), or between GPUs "
+                  "(`nccl`, never run on a card so far): see [Several nodes](several-nodes.md#nccl)",
+       .kind = ChoiceSetting{&S::reduce, {"mpi", "nccl"}}},
       {.option = "check-consistency",
        .variable = "RP_CHECK_CONSISTENCY",
        .field_name = "check_consistency",
@@ -286,12 +297,14 @@ const std::vector<RuntimeSetting>& runtime_settings() {
        .argument = "RATE",
        .variable = "RP_NETWORK",
        .field_name = "network",
-       .default_text = "left out of predictions",
+       .default_text = "left out of plans and predictions",
        .concerns = "coordinator",
-       .help = "The links between the nodes, for simulated and predicted times of steps: 10gbit, or with a latency "
-               "25gbit,70us",
-       .details = "The links between the nodes, for simulated and predicted times of steps: `10gbit`, or with a "
-                  "latency `25gbit,70us`; as `rp-plan plan` takes it and `rp-launch doctor --hosts` measures it",
+       .help = "The links between several nodes, for plans and for simulated and predicted times of steps: 10gbit, or "
+               "with a latency 25gbit,70us",
+       .details =
+           "The links between the nodes, for plans and for simulated and predicted times of steps: `10gbit`, or "
+           "with a latency `25gbit,70us`; as `rp-plan plan` takes it and `rp-launch doctor --hosts` measures it; "
+           "has no effect on one node, and `rp-launch` says so",
        .kind = TextSetting{&S::network, parse_network}},
       {.option = "attach-on-fault",
        .variable = "RP_ATTACH_ON_FAULT",

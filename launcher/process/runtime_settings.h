@@ -27,6 +27,8 @@ struct RuntimeSettings : SessionOptions {
   std::optional<std::string> yield_to_activations{};
   // RP_ATTACH_ON_FAULT: a process that crashes waits until a debugger has attached to it and has left it again.
   std::optional<bool> attach_on_fault{};
+  // RP_REDUCE: how the gradients of several nodes reach those that add them: "mpi" (the default), "nccl".
+  std::optional<std::string> reduce{};
   // RP_NODE_TIMEOUT: a node is lost when nothing has come from it for so long.
   std::optional<int> node_timeout_seconds{};
 

@@ -23,6 +23,7 @@ struct PluginSettings {
   std::uint64_t memory_bytes = 0;                  // memory of the GPU that the worker may use; 0: all free memory
   int num_sharers = 1;                             // workers of the run on this GPU
   std::uint64_t host_bytes = 0;                    // size of the weights and gradients in the host store
+  bool exchanges_gradients = false;                // with GPUs of other nodes, through NCCL
   std::string signals{};                           // "memops", "events"
   bool allows_nondeterminism = false;              // faster kernels whose sums have no fixed order
   bool fp16_accumulation = false;                  // sums matrix products of fp16 in fp16

@@ -10,6 +10,7 @@
 #include "roundpipe/error.h"
 #include "scheduler/planner.h"
 #include "scheduler/simulation/machine_run.h"
+#include "scheduler/simulation/predicted_machine.h"
 #include "scheduler/simulation/run_simulator.h"
 
 namespace rp {
@@ -98,6 +99,11 @@ void fuse_with_head(PlanTask& task, int num_fused) {
     task.workload.head.forward += layers.back().forward;
     task.workload.head.backward += layers.back().backward;
     layers.pop_back();
+    if (task.network.layers.empty()) continue;
+    const LayerMessages head = task.network.layers.back();
+    task.network.layers.pop_back();
+    task.network.layers.back().gradient += head.gradient;
+    task.network.layers.back().weights += head.weights;
   }
   task.limits.least_fused_start = task.workload.num_layers();
   for (std::vector<int>* ends : {&task.limits.forward, &task.limits.backward}) {
@@ -129,7 +135,8 @@ PlanChoice choose_plan(const TrainingSetup& setup, const Way& way, std::optional
   PlanTask task{.workload = work.workload,
                 .round_choices = {way.rounds.microbatches},
                 .asynchronous = setup.asynchronous,
-                .limits = limits_of(setup, way)};
+                .limits = limits_of(setup, way),
+                .network = plan_network(work.layers, work.nodes)};
   if (setup.exact_fused_layers >= 0) fuse_with_head(task, setup.exact_fused_layers);
   if (!effort) return compared_plan(task);
   return *effort == Effort::kFast ? fast_plan(task) : thorough_plan(task);

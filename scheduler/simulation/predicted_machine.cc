@@ -32,6 +32,17 @@ RunNodes predicted_nodes(const NetworkProfile& network, int num_nodes, int round
           .network_latency = network.latency_us * 1e-3};
 }
 
+// As much is sent as received, or more: no node has more rounds than the one that is simulated.
+PlanNetwork plan_network(const std::vector<LayerBytes>& layers, const RunNodes& nodes) {
+  PlanNetwork network;
+  if (nodes.num_nodes == 1 || nodes.network == kUnlimited) return network;
+  const double ms_of_byte = (nodes.num_nodes - 1.0) / nodes.num_nodes / nodes.network;
+  for (const LayerBytes& layer : layers)
+    network.layers.push_back({.gradient = layer.gradient * ms_of_byte, .weights = layer.updated * ms_of_byte});
+  network.latency = nodes.network_latency;
+  return network;
+}
+
 std::vector<LayerBytes> predicted_bytes(const std::vector<LayerCost>& costs, const HostSettings& settings) {
   std::vector<LayerBytes> layers;
   const auto element = static_cast<double>(settings.element_bytes);

@@ -4,68 +4,13 @@
 
 #include <cstdlib>
 #include <random>
-#include <thread>
 
 #include "tests/coordinator/random_plan.h"
-#include "tests/coordinator/toy_run.h"
-#include "tests/coordinator/toy_workers.h"
+#include "tests/coordinator/toy_nodes.h"
 #include "tests/nodes/echo_network.h"
-#include "tests/nodes/local_network.h"
 
 namespace rp::test {
 namespace {
-
-struct NodesSettings {
-  std::vector<int> workers = {1, 1};  // by node
-  LocalNetworkSettings network{};
-  std::string plan{};
-  bool check_consistency = false;
-};
-
-ToyResult run_node(const ToyConfig& config, const NodesSettings& nodes, NodeNetwork& network) {
-  const NodePlace place = network.place();
-  RunSettings settings{.num_workers = nodes.workers[static_cast<std::size_t>(place.node)],
-                       .plan = nodes.plan,
-                       .check_consistency = nodes.check_consistency};
-  const auto store = Store::create(toy_store_settings(settings), toy_catalogue(config, place));
-  write_initial_weights(*store);
-  Workers workers(*store, settings, config);
-  CoordinatorOptions options = toy_coordinator_options(config, settings, workers, *store);
-  options.network = &network;
-  options.pipelines[0].nodes_of_rounds = deal_rounds(config.rounds_per_step, nodes.workers);
-  Coordinator coordinator(*store, std::move(options));
-  const WorkerWatch watch(workers, coordinator);
-  return train_toy(*store, coordinator, config);
-}
-
-void expect_reference_on_nodes(const ToyConfig& config, const NodesSettings& settings) {
-  const auto num_nodes = static_cast<int>(settings.workers.size());
-  LocalNetwork network(num_nodes, settings.network);
-  std::vector<ToyResult> results(settings.workers.size());
-  std::vector<std::thread> threads;
-  for (int node = 0; node < num_nodes; ++node) {
-    threads.emplace_back(
-        [&, node] { results[static_cast<std::size_t>(node)] = run_node(config, settings, network.node(node)); });
-  }
-  for (std::thread& thread : threads) thread.join();
-  const ToyResult expected = toy_reference(config);
-  const auto n = static_cast<std::uint64_t>(config.num_elements);
-  for (int node = 0; node < num_nodes; ++node) {
-    SCOPED_TRACE(testing::Message() << "node " << node);
-    const ToyResult& actual = results[static_cast<std::size_t>(node)];
-    EXPECT_TRUE(same_numbers(actual.losses, expected.losses));
-    EXPECT_TRUE(same_numbers(actual.norms, expected.norms));
-    const Catalogue catalogue = toy_catalogue(config, {.node = node, .num_nodes = num_nodes});
-    for (const GroupId group : catalogue.weight_groups().indices()) {
-      const bool has_all = config.dtype == DType::kFloat32;  // the working copies are the masters
-      const ElementRange owned = catalogue.owned(group);
-      for (std::uint64_t i = has_all ? 0 : owned.begin; i < (has_all ? n : std::min(owned.end, n)); ++i) {
-        ASSERT_EQ(actual.masters[group.value() * n + i], expected.masters[group.value() * n + i])
-            << "group " << group.value() << ", element " << i;
-      }
-    }
-  }
-}
 
 TEST(Nodes, AnyNumberOfNodesGivesTheBitsOfTheSequentialLoop) {
   ToyConfig config;
@@ -120,6 +65,24 @@ TEST(Nodes, SkipTheSameSteps) {
       SCOPED_TRACE(testing::Message() << "asynchronous " << asynchronous << ", " << dtype_bytes(dtype)
                                       << "-byte weights");
       expect_reference_on_nodes(config, {.workers = {1, 2, 1}});
+    }
+  }
+}
+
+// Weights that no program makes would be the result.
+TEST(Nodes, WhoseProgramsMakeOtherCallsEndWithAnError) {
+  ToyConfig config;
+  config.rounds_per_step = 2;
+  config.max_grad_norm = 0.5;
+  for (const auto& change :
+       {+[](ToyConfig& own) { own.max_grad_norm = 0.4; }, +[](ToyConfig& own) { own.num_microbatches = 4; }}) {
+    try {
+      (void)run_toy_on_nodes(config, {.change_first = change});
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kUserError);
+      EXPECT_NE(std::string(error.what()).find("other calls on node 1 than on node 0"), std::string::npos)
+          << error.what();
     }
   }
 }

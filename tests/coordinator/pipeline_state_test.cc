@@ -42,7 +42,7 @@ TEST(PipelineState, ASynchronousRoundUsesWhatTheLastStepMade) {
     EXPECT_EQ(round->step, step + 1);
     EXPECT_EQ(round->version, Version(step));
     EXPECT_EQ(round->next_version, Version(step + 1));
-    EXPECT_EQ(state.count_step(), Version(step));
+    EXPECT_EQ(state.count_step({}), Version(step));
     EXPECT_EQ(state.version(), Version(step + 1));
   }
 }
@@ -52,13 +52,13 @@ TEST(PipelineState, AnAsynchronousRoundUsesTheStepBefore) {
   state.settings.asynchronous = true;
   for (const std::uint64_t used : {0U, 0U, 1U, 2U}) {
     EXPECT_EQ(take(state, kRound)->version, Version(used));
-    EXPECT_EQ(state.count_step(), Version(used));
+    EXPECT_EQ(state.count_step({}), Version(used));
   }
   EXPECT_EQ(take(state, kEvaluation)->version, Version(3));
   state.evaluates_newest = true;
   EXPECT_EQ(take(state, kEvaluation)->version, Version(4));
   EXPECT_EQ(take(state, kRound)->version, Version(3)) << "training does not";
-  (void)state.count_step();
+  (void)state.count_step({});
   EXPECT_EQ(take(state, kEvaluation)->version, Version(4)) << "not after a step";
 }
 
@@ -67,7 +67,7 @@ TEST(PipelineState, VersionsGoOnWhenAnEarlierStateIsLoaded) {
   state.settings.asynchronous = true;
   for (int step = 0; step < 5; ++step) {
     (void)take(state, kRound);
-    (void)state.count_step();
+    (void)state.count_step({});
   }
   state.restart_at(2, 2, Version(7));
   EXPECT_EQ(state.version(), Version(7));

@@ -72,7 +72,7 @@ class RestartedUpdates : public testing::Test {
 
   // Makes the gradients of the step that makes `version`, and the step.
   static void make_step(Store& store, Updates& updates, Version version) {
-    for (std::uint32_t use = 0; use < kRestartGroups; ++use) updates.task_accepted(version, UseId(use));
+    for (std::uint32_t use = 0; use < kRestartGroups; ++use) updates.task_accepted(version, UseId(use), true);
     updates.accept_step(version, version - 1,
                         {.rules = {AdamW{.learning_rate = 0.01, .weight_decay = 0.1}},
                          .options = {.restart_data = "after " + std::to_string(version.value())},
@@ -153,7 +153,7 @@ TEST_F(RestartedUpdates, ContinueAfterTheLastStepThatHasBegun) {
 TEST_F(RestartedUpdates, DoNotBeginBeforeTheResultsOfTheStepAreKnown) {
   const std::unique_ptr<Store> store = Store::create(settings_, catalogue_);
   Updates updates(*store, 0, options(*store));
-  for (std::uint32_t use = 0; use < kRestartGroups; ++use) updates.task_accepted(Version(1), UseId(use));
+  for (std::uint32_t use = 0; use < kRestartGroups; ++use) updates.task_accepted(Version(1), UseId(use), true);
   updates.accept_step(Version(1), Version(0),
                       {.rules = {AdamW{}}, .options = {}, .num_rounds = 1, .num_forwards = 1, .steps = 1, .rounds = 1});
   for (std::uint32_t use = 0; use < kRestartGroups; ++use)
@@ -170,7 +170,7 @@ TEST_F(RestartedUpdates, DoNotBeginBeforeTheResultsOfTheStepAreKnown) {
 TEST_F(RestartedUpdates, ShowTheNormOnceTheStepIsRecorded) {
   const std::unique_ptr<Store> store = Store::create(settings_, catalogue_);
   Updates updates(*store, 0, options(*store));
-  for (std::uint32_t use = 0; use < kRestartGroups; ++use) updates.task_accepted(Version(1), UseId(use));
+  for (std::uint32_t use = 0; use < kRestartGroups; ++use) updates.task_accepted(Version(1), UseId(use), true);
   const auto outcome = updates.accept_step(Version(1), Version(0),
                                            {.rules = {AdamW{}},
                                             .options = {.restart_data = std::string(32 << 20, 'x')},  // takes a while
@@ -191,7 +191,7 @@ TEST_F(RestartedUpdates, AreNotPossibleOnceAFunctionHasMadeAStepOrWeightsAreLoad
   Updates updates(*store, 0, options(*store));
   updates.record_weights(Version(0), {});
   EXPECT_EQ(store->journal()->newest(0), Version(0));
-  for (std::uint32_t use = 0; use < kRestartGroups; ++use) updates.task_accepted(Version(1), UseId(use));
+  for (std::uint32_t use = 0; use < kRestartGroups; ++use) updates.task_accepted(Version(1), UseId(use), true);
   updates.accept_step(
       Version(1), Version(0),
       {.rules = {}, .function = [](Version, bool, const GradientWriter&) {}, .num_rounds = 1, .num_forwards = 1});

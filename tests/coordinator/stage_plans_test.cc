@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "scheduler/gpu_memory.h"
+#include "scheduler/planner.h"
 #include "scheduler/round_schedule.h"
 
 namespace rp {
@@ -113,6 +114,46 @@ TEST(StagePlans, AreSearchedBySimulatedTime) {
     const double share = asynchronous ? 0.995 : 0.95;
     EXPECT_LT(step_ms(plan, kLayers, asynchronous), share * step_ms(plan_after(2, balanced), kLayers, asynchronous));
     EXPECT_EQ(plan_after(2, searched), plan) << "the same times give the same plan";
+  }
+}
+
+// A network that moves data for most of the step.
+PlanNetwork slow_network() {
+  return {.layers = std::vector<LayerMessages>(kLayers, {.gradient = 8, .weights = 8}), .latency = 0.07};
+}
+
+// The search is that of rp-plan, so the same times and network give the same plan.
+TEST(StagePlans, AreSearchedWithTheNetworkOnceTimesAreKnown) {
+  for (const bool asynchronous : {false, true}) {
+    SCOPED_TRACE(asynchronous);
+    PlanSettings without{.search = PlanSearchSettings{
+                             .num_workers = kWorkers, .num_microbatches = kMicrobatches, .asynchronous = asynchronous}};
+    PlanSettings with = without;
+    with.search->network = slow_network();
+    EXPECT_EQ(plan_after(0, with), plan_after(0, without)) << "costs have no unit";
+    PlanTask task{
+        .workload = {.num_gpus = kWorkers, .num_microbatches = kMicrobatches, .hop = 0.1, .layers = {}, .head = {}},
+        .round_choices = {kMicrobatches},
+        .asynchronous = asynchronous,
+        .limits = {.forward = std::vector<int>(kLayers, kLayers),
+                   .backward = std::vector<int>(kLayers, kLayers),
+                   .least_fused_start = kLayers - 3}};
+    for (int layer = 0; layer < kLayers; ++layer) task.workload.layers.push_back(work_of(layer, kLayers));
+    task.workload.head = task.workload.layers.back();
+    task.workload.layers.pop_back();
+    EXPECT_EQ(plan_after(2, without), fast_plan(task).plan);
+    task.network = slow_network();
+    const PlanChoice choice = fast_plan(task);
+    EXPECT_EQ(plan_after(2, with), choice.plan);
+
+    Workload workload = task.workload;
+    workload.round_microbatches = kMicrobatches;
+    NetworkClock clock(task.network, asynchronous);
+    const auto step_on_nodes = [&](const Plan& plan) {
+      return RoundSimulator(workload).period(stage_works(workload, plan), clock, 20, 40);
+    };
+    EXPECT_LE(step_on_nodes(plan_after(2, with)),
+              (asynchronous ? 1.0001 : 0.99) * step_on_nodes(plan_after(2, without)));
   }
 }
 

@@ -109,7 +109,7 @@ ToyConfig random_toy_config(std::mt19937& random) {
   return config;
 }
 
-Catalogue toy_catalogue(const ToyConfig& config, NodePlace place) {
+Catalogue toy_catalogue(const ToyConfig& config, NodePlace place, Reduce reduce) {
   std::vector<LayerRequest> layers;
   for (int i = 0; i < config.num_layers; ++i) {
     LayerRequest layer{.name = "toy", .arguments_hash = 0, .parameters = {}};
@@ -123,7 +123,7 @@ Catalogue toy_catalogue(const ToyConfig& config, NodePlace place) {
                               .layers = std::move(layers),
                               .num_copies = config.asynchronous ? 2U : 1U,
                               .with_sums = config.rounds_per_step > 1}},
-                            place);
+                            place, reduce);
 }
 
 bool same_numbers(const std::vector<double>& a, const std::vector<double>& b) {
@@ -325,6 +325,13 @@ void ToyExecutor::run(const StageTask& task, int microbatch, const MicrobatchInp
   const Command& command = *task.command;
   const std::vector<Vector> x =
       command.phase == Phase::kBackward ? std::move(recomputed_) : run_forward(task, microbatch, inputs);
+  if (command.runs_loss()) {
+    const Vector arguments = to_vector(inputs.tensors(BlockKind::kArguments, 0).at(0));
+    outputs.losses.num = 1;
+    for (std::size_t i = 0; i < arguments.size(); ++i) {
+      outputs.losses.values[0] += static_cast<double>(x.back()[i]) * static_cast<double>(arguments[i]);
+    }
+  }
   if (command.phase == Phase::kForward) {
     for (int layer = command.first_layer; layer < command.end_layer; ++layer) {
       if (!command.saves(layer + 1)) continue;
@@ -338,10 +345,6 @@ void ToyExecutor::run(const StageTask& task, int microbatch, const MicrobatchInp
                                     : inputs.tensors(BlockKind::kGradient, command.end_layer).at(0));
   if (fused) {
     RP_ASSERT(config_.scales_loss == (task.loss_scale != 1));
-    outputs.losses.num = 1;
-    for (std::size_t i = 0; i < gradient.size(); ++i) {
-      outputs.losses.values[0] += static_cast<double>(x.back()[i]) * static_cast<double>(gradient[i]);
-    }
     for (float& value : gradient) value *= static_cast<float>(task.loss_scale);
   }
   for (int layer = command.end_layer; layer-- > command.first_layer;) {

@@ -26,6 +26,7 @@ struct ToyConfig {
   int num_microbatches = 3;
   int num_steps = 5;
   int rounds_per_step = 1;
+  int num_evaluations = 0;  // after each step
   bool tied = false;
   bool asynchronous = false;
   DType dtype = DType::kFloat32;
@@ -57,7 +58,7 @@ struct ToyResult {
 // Returns true if all numbers have the same bits, or are both NaN.
 [[nodiscard]] bool same_numbers(const std::vector<double>& a, const std::vector<double>& b);
 
-Catalogue toy_catalogue(const ToyConfig& config, NodePlace place = {});
+Catalogue toy_catalogue(const ToyConfig& config, NodePlace place = {}, Reduce reduce = Reduce::kMpi);
 float toy_initial_weight(GroupId group, std::uint64_t element);
 std::vector<float> toy_input(const ToyConfig& config, int round, int microbatch);
 std::vector<float> toy_label(const ToyConfig& config, int round, int microbatch);

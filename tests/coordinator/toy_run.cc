@@ -121,17 +121,25 @@ ToyResult train_toy(Store& store, Coordinator& coordinator, const ToyConfig& con
 
 ToyStep accept_toy_step(Coordinator& coordinator, const ToyConfig& config, int step) {
   ToyStep accepted;
-  for (int r = 0; r < config.rounds_per_step; ++r) {
+  const auto accept = [&](const RoundTraits& traits, int round) {
     std::vector<std::vector<float>> storage;
     storage.reserve(2 * static_cast<std::size_t>(config.num_microbatches));
     RoundInputs data;
-    for (int m = 0; m < config.num_microbatches; ++m)
-      add_microbatch(data, storage, config, step * config.rounds_per_step + r, m);
-    accepted.rounds.push_back(coordinator.accept_round({.num_microbatches = config.num_microbatches}, data));
-  }
+    for (int m = 0; m < config.num_microbatches; ++m) add_microbatch(data, storage, config, round, m);
+    return coordinator.accept_round(traits, data);
+  };
+  for (int r = 0; r < config.rounds_per_step; ++r)
+    accepted.rounds.push_back(accept({.num_microbatches = config.num_microbatches}, step * config.rounds_per_step + r));
   accepted.outcome = coordinator.accept_step(
       0,
       {.rules = {toy_rule()}, .options = {.asynchronous = config.asynchronous, .max_grad_norm = config.max_grad_norm}});
+  for (int e = 0; e < config.num_evaluations; ++e) {
+    (void)accept({.kind = RoundKind::kForward,
+                  .mode = RoundMode::kEvaluate,
+                  .evaluates_loss = true,
+                  .num_microbatches = config.num_microbatches},
+                 e);
+  }
   return accepted;
 }
 

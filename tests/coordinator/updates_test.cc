@@ -42,7 +42,8 @@ void fill_gradient(Store& store, std::uint32_t use, float value) {
 
 // Accepts a task for each use, as the acceptance of a round does.
 void accept_tasks(Updates& updates, const Store& store, Version version = Version(1)) {
-  for (std::uint32_t use = 0; use < store.catalogue().uses().size(); ++use) updates.task_accepted(version, UseId(use));
+  for (std::uint32_t use = 0; use < store.catalogue().uses().size(); ++use)
+    updates.task_accepted(version, UseId(use), true);
 }
 
 // Returns the history after the step that makes `version`, which is the last step.
@@ -192,7 +193,7 @@ TEST(Updates, WaitForTasksWithoutGradientsToo) {
   const auto store = new_store(false);
   Updates updates(*store, 0, {});
   accept_tasks(updates, *store);
-  updates.task_accepted(Version(1), UseId(2));
+  updates.task_accepted(Version(1), UseId(2), true);
   updates.accept_step(Version(1), Version(0), {.rules = {AdamW{}}});
   for (std::uint32_t group = 0; group < kNumGroups; ++group)
     updates.gradient_committed(Version(1), {.use = UseId(group), .released_after = 1}, 0);
@@ -212,7 +213,7 @@ TEST(Updates, LeaveFrozenGroupsAndOtherPipelinesAlone) {
   const auto store =
       Store::create(settings, Catalogue::lay_out({{.name = "a", .layers = layers}, {.name = "b", .layers = layers}}));
   Updates updates(*store, 1, {});
-  updates.task_accepted(Version(1), UseId(2));
+  updates.task_accepted(Version(1), UseId(2), true);
   updates.accept_step(Version(1), Version(0), {.rules = {AdamW{}}});
   updates.gradient_committed(Version(1), {.use = UseId(2), .released_after = 1}, 0);
   updates.wait_applied(Version(1));

@@ -54,7 +54,7 @@ class GpuNode {
   [[nodiscard]] NodeCommunicator& communicator() { return communicator_; }
   [[nodiscard]] bool connect(const NcclId& id, std::int64_t timeout_ns) {
     context_.make_current();
-    return communicator_.connect(id, timeout_ns);
+    return communicator_.connect(id, {.stop = nullptr, .timeout_ns = timeout_ns});
   }
 
   // Waits until all streams have nothing left to do. Returns false if that takes too long.

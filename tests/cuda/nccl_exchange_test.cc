@@ -7,24 +7,12 @@
 #include <thread>
 
 #include "tests/cuda/fake_driver/fake_driver.h"
-#include "tests/cuda/fake_driver/fake_state.h"
 #include "tests/cuda/gpu_node.h"
+#include "tests/cuda/nccl_in_streams.h"
 #include "tests/nccl/fake_nccl.h"
 
 namespace rp::test {
 namespace {
-
-void set_reached(void* ticket) { static_cast<FakeTicket*>(ticket)->is_reached.store(true, std::memory_order_release); }
-
-// Groups of NCCL take their place in the streams of the driver.
-FakeNcclSettings in_streams_of_driver(unsigned seed) {
-  const auto enqueue = [](CUstream_st* stream, FakeTicket& ticket) {
-    FakeStreams& streams = fake_state().streams;
-    streams.enqueue(stream, {.kind = FakeOperation::Kind::kCall, .to = &ticket, .function = &set_reached}, "exchange");
-    streams.enqueue(stream, {.kind = FakeOperation::Kind::kWaitValue, .from = &ticket.done, .value = 1}, "end");
-  };
-  return {.seed = seed, .enqueue = enqueue};
-}
 
 // The number of the download stream of the first GpuNode: each of its streams has a second one for the
 // host.
@@ -37,7 +25,7 @@ Catalogue catalogue_of(NodePlace place) {
         {.name = "l",
          .parameters = {{.name = "w", .dtype = DType::kBFloat16, .shape = {static_cast<std::int64_t>(size)}}}});
   }
-  return Catalogue::lay_out(std::vector{request}, place);
+  return Catalogue::lay_out(std::vector{request}, place, Reduce::kNccl);
 }
 
 // Moves all gradients of two rounds. What arrives must be what the nodes have computed.
@@ -46,7 +34,7 @@ void expect_exchanges(GpuNode& node, const Catalogue& catalogue, const GradientR
   for (int round = 0; round < 2; ++round) {
     for (const GroupId group : catalogue.trained_groups(0)) {
       const std::uint64_t bytes = catalogue.weight_groups()[group].bytes();
-      std::vector<std::byte> host(route.host_bytes(group));
+      std::vector<std::byte> host(catalogue.gradient_buffer_bytes(group));
       const auto piece_of = [&](std::uint64_t piece, const std::byte* gradient, std::byte* received) {
         return ExchangePiece{.parts = route.parts(group, piece, gradient, received),
                              .downloads = route.downloads(group, piece, gradient, received)};
@@ -54,8 +42,8 @@ void expect_exchanges(GpuNode& node, const Catalogue& catalogue, const GradientR
       ASSERT_TRUE(node.move(some_bytes(bytes, place.node, round), host, route.num_pieces(group), piece_of));
       for (int from = 0; from < place.num_nodes; ++from) {
         const std::vector<std::byte> gradient = some_bytes(bytes, from, round);
-        EXPECT_EQ(std::memcmp(host.data() + route.host_offset(group, from),
-                              gradient.data() + catalogue.owned(group).begin * 2, route.part_bytes(group)),
+        EXPECT_EQ(std::memcmp(host.data() + catalogue.part_offset(group, from),
+                              gradient.data() + catalogue.owned(group).begin * 2, catalogue.part_offset(group, 1)),
                   0)
             << "node " << place.node << ", group " << group.value() << ", from node " << from;
       }

@@ -92,7 +92,7 @@ void QueuedExecutor::run(const StageTask& task, int microbatch, const Microbatch
     RP_ASSERT(computed.blocks.size() == places.size());
     for (std::size_t i = 0; i < places.size(); ++i)
       std::memcpy(places[i].first, computed.blocks[i].tensors[0].data, places[i].second);
-    if (task.command->phase == Phase::kFused) page->losses.at(page->num_losses++) = computed.losses;
+    if (task.command->runs_loss()) page->losses.at(page->num_losses++) = computed.losses;
   });
 }
 

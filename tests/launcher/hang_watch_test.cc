@@ -102,6 +102,15 @@ TEST_F(HangWatchTest, ANodeThatWaitsForOthersDoesNotHang) {
   EXPECT_EQ(hang_->process, 2U);
 }
 
+TEST_F(HangWatchTest, AWorkerWhoseGpuWaitsForOtherNodesDoesNotHang) {
+  progress();
+  processes_[1].waits = {{"gradients", {.kind = WaitKind::kNodeGpus, .slot = 57}}};
+  commit_waits_for(0, 57);
+  EXPECT_EQ(silence(2000), -1);
+  processes_[1].waits = {{"gradients", {.kind = WaitKind::kNodeGpus, .slot = 53}}};
+  EXPECT_GT(silence(2000), 0) << "a slot that computes is not excused by an earlier one";
+}
+
 TEST_F(HangWatchTest, ARunWithLongTasksHasMorePatience) {
   progress();
   EXPECT_EQ(silence(4), -1);

@@ -31,6 +31,20 @@ TEST(LaunchPlan, TheDefaultIsAWorkerPerCoreUpToTheRoomInTheStore) {
   EXPECT_EQ(num_workers_on(192), static_cast<std::size_t>(kMaxWorkers));
 }
 
+TEST(LaunchPlan, ANetworkIsNotedAsWithoutEffectOnOneNodeOnly) {
+  LaunchOptions options = parse_launch_options({"--network", "10gbit", "/bin/sh"});
+  LocalMachine machine{.usable_cores = 1, .nodes = {{0, {0}}}, .gpus = {}, .cuda = {}};
+  const std::vector<std::string> note{"--network has no effect on one node"};
+  EXPECT_EQ(make_launch_plan(options, machine, "").notes, note);
+  machine.num_nodes = 2;
+  EXPECT_TRUE(make_launch_plan(options, machine, "").notes.empty());
+  machine.num_nodes = 1;
+  options.dry_run = true;
+  EXPECT_TRUE(make_launch_plan(options, machine, "").notes.empty()) << "a host that is asked alone";
+  options = parse_launch_options({"/bin/sh"});
+  EXPECT_TRUE(make_launch_plan(options, machine, "").notes.empty());
+}
+
 // A machine with two NUMA nodes and four cards, two at each node, and a build that has the plug-in.
 class GpuPlanTest : public testing::Test {
  protected:

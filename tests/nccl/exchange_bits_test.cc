@@ -31,7 +31,7 @@ struct Training {
 };
 
 // Three layers. The first and the last one share a group.
-Catalogue catalogue_of(const Training& run, int node) {
+Catalogue catalogue_of(const Training& run, int node, Reduce reduce) {
   const std::int64_t equal = 2 * static_cast<std::int64_t>(kChunkElements) + 96;
   const ParameterRequest tied{.name = "t", .dtype = run.dtype, .shape = {equal}, .tied_group = 0};
   const auto weight = [&](std::int64_t size) {
@@ -41,7 +41,7 @@ Catalogue catalogue_of(const Training& run, int node) {
   request.layers.push_back({.name = "a", .parameters = {weight(equal), tied}});
   request.layers.push_back({.name = "b", .parameters = {weight(equal)}});
   request.layers.push_back({.name = "c", .parameters = {weight(500), tied}});
-  return Catalogue::lay_out(std::vector{request}, {.node = node, .num_nodes = run.num_nodes});
+  return Catalogue::lay_out(std::vector{request}, {.node = node, .num_nodes = run.num_nodes}, reduce);
 }
 
 // The gradient of a use in a round. Numbers of very different sizes, so that their sum depends on
@@ -75,10 +75,10 @@ std::vector<UseId> order_of_uses(const Catalogue& catalogue) {
   return order;
 }
 
-std::unique_ptr<Store> store_of(const Training& run, int node) {
+std::unique_ptr<Store> store_of(const Training& run, int node, Reduce reduce) {
   StoreSettings settings;
   settings.arena_limit_bytes = std::uint64_t{64} << 20;
-  return Store::create(settings, catalogue_of(run, node));
+  return Store::create(settings, catalogue_of(run, node, reduce));
 }
 
 Sums sums_of(Store& store) {
@@ -92,7 +92,7 @@ Sums sums_of(Store& store) {
 
 // A node of a run whose coordinators exchange gradients.
 Sums sums_over_network(const Training& run, NodeNetwork& network) {
-  const auto store = store_of(run, network.place().node);
+  const auto store = store_of(run, network.place().node, Reduce::kMpi);
   const Catalogue& catalogue = store->catalogue();
   const std::vector<GroupId> groups = catalogue.trained_groups(0);
   MemoryGroupUpdater updater(*store, groups, 1, true);
@@ -135,7 +135,7 @@ Sums sums_over_network(const Training& run, NodeNetwork& network) {
 // A node of a run whose GPUs exchange gradients. "Device memory" is this process's.
 Sums sums_over_nccl(const Training& run, FakeNccl& nccl, const NcclId& id, int node) {
   constexpr std::int64_t kLongNs = 30 * kNsPerSecond;
-  const auto store = store_of(run, node);
+  const auto store = store_of(run, node, Reduce::kNccl);
   const Catalogue& catalogue = store->catalogue();
   const std::vector<GroupId> groups = catalogue.trained_groups(0);
   MemoryGroupUpdater updater(*store, groups, 1, true);
@@ -143,7 +143,7 @@ Sums sums_over_nccl(const Training& run, FakeNccl& nccl, const NcclId& id, int n
   std::vector<std::byte> received(route.receive_buffer_bytes());
   auto* const stream = reinterpret_cast<CUstream_st*>(received.data());
   NodeCommunicator communicator(FakeNccl::table(), catalogue.place());
-  EXPECT_TRUE(communicator.connect(id, kLongNs));
+  EXPECT_TRUE(communicator.connect(id, {nullptr, kLongNs}));
   std::vector<UseId> order = order_of_uses(catalogue);
   if (node == run.swapping_node) {
     EXPECT_EQ(catalogue.uses()[order[1]].group, catalogue.uses()[order[3]].group);
@@ -153,7 +153,7 @@ Sums sums_over_nccl(const Training& run, FakeNccl& nccl, const NcclId& id, int n
     for (const UseId use : order) {
       const GroupId group = catalogue.uses()[use].group;
       const std::vector<std::byte> gradient = gradient_of(run, catalogue, use, set * run.num_nodes + node);
-      std::vector<std::byte> host(route.host_bytes(group));
+      std::vector<std::byte> host(catalogue.gradient_buffer_bytes(group));
       for (std::uint64_t piece = 0; piece < route.num_pieces(group); ++piece) {
         communicator.exchange(route.parts(group, piece, gradient.data(), received.data()), stream);
         EXPECT_EQ(communicator.wait_enqueued({.stop = nullptr, .timeout_ns = kLongNs}), WaitResult::kReached);
@@ -164,7 +164,7 @@ Sums sums_over_nccl(const Training& run, FakeNccl& nccl, const NcclId& id, int n
       if (host.empty()) continue;
       for (int from = 0; from < run.num_nodes; ++from) {
         updater.add_to_sum(
-            {.use = use, .elements = catalogue.owned(group), .data = host.data() + route.host_offset(group, from)},
+            {.use = use, .elements = catalogue.owned(group), .data = host.data() + catalogue.part_offset(group, from)},
             set == 0 && from == 0);
       }
     }

@@ -21,7 +21,7 @@ std::vector<Catalogue> catalogues(const std::vector<std::uint64_t>& sizes, DType
   }
   std::vector<Catalogue> all;
   for (int node = 0; node < num_nodes; ++node)
-    all.push_back(Catalogue::lay_out(std::vector{request}, {.node = node, .num_nodes = num_nodes}));
+    all.push_back(Catalogue::lay_out(std::vector{request}, {.node = node, .num_nodes = num_nodes}, Reduce::kNccl));
   return all;
 }
 
@@ -134,12 +134,13 @@ void expect_each_once(const std::vector<Catalogue>& catalogues, const Exchanges&
     std::uint64_t at = 0;
     for (const Piece& piece : pieces) {
       ASSERT_EQ(piece.begin, at) << "node " << node;
-      const std::uint64_t in_part = at - route.host_offset(group, piece.node);
-      ASSERT_LT(in_part, route.part_bytes(group)) << "a part of node " << piece.node << " is outside of its place";
+      const std::uint64_t in_part = at - catalogue.part_offset(group, piece.node);
+      ASSERT_LT(in_part, catalogue.part_offset(group, 1))
+          << "a part of node " << piece.node << " is outside of its place";
       ASSERT_EQ(piece.source, owned.begin * bytes + in_part) << "node " << node << ", from node " << piece.node;
       at = piece.end;
     }
-    EXPECT_EQ(at, route.host_bytes(group));
+    EXPECT_EQ(at, catalogue.gradient_buffer_bytes(group));
     EXPECT_EQ(at, owned.size() * bytes * static_cast<std::uint64_t>(exchanges.num_nodes()));
   }
 }
@@ -171,7 +172,7 @@ TEST(GradientRoute, GroupOfFewChunksHasOwnersOnlyAmongSomeNodes) {
   for (const Catalogue& catalogue : all) {
     const GradientRoute route(catalogue, 1 << 20);
     EXPECT_EQ(route.num_pieces(group), 1U);
-    bytes.push_back(route.host_bytes(group));
+    bytes.push_back(catalogue.gradient_buffer_bytes(group));
   }
   EXPECT_THAT(bytes, testing::UnorderedElementsAre(0, 0, 0, 4 * 96 * 2));
 }

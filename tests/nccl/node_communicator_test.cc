@@ -80,7 +80,9 @@ class Nodes {
     return errors;
   }
   void connect() {
-    const auto errors = run([this](Node& node) { EXPECT_TRUE(node.communicator.connect(id_, 30 * kSecond)); });
+    const auto errors = run([this](Node& node) {
+      EXPECT_TRUE(node.communicator.connect(id_, {nullptr, 30 * kSecond}));
+    });
     for (const std::string& error : errors) EXPECT_EQ(error, "");
   }
   void finish() {
@@ -182,14 +184,14 @@ TEST(NodeCommunicator, NodeThatNeverComesIsGivenUp) {
   const std::int64_t begin_ns = now_ns();
   const auto errors = nodes.run([&](Nodes::Node& node) {
     if (node.place.node == 2) return;
-    (void)node.communicator.connect(nodes.id(), kSecond / 5);
+    (void)node.communicator.connect(nodes.id(), {nullptr, kSecond / 5});
   });
   EXPECT_GE(now_ns() - begin_ns, kSecond / 5);
   for (const int node : {0, 1})
     EXPECT_THAT(errors[static_cast<std::size_t>(node)], testing::HasSubstr("not all 3 nodes have joined"));
   EXPECT_EQ(nccl.num_calls("ncclCommAbort"), 2);
   // It comes too late, and must not wait for ever either.
-  EXPECT_THROW((void)nodes.at(2).communicator.connect(nodes.id(), kSecond / 5), Error);
+  EXPECT_THROW((void)nodes.at(2).communicator.connect(nodes.id(), {nullptr, kSecond / 5}), Error);
   EXPECT_THAT(nccl.mistakes(), testing::IsEmpty());
 }
 
@@ -234,7 +236,7 @@ TEST(NodeCommunicator, AbortEndsAWaitForNodesThatJoin) {
     while (nccl.num_calls("ncclCommGetAsyncError") < 3) std::this_thread::yield();
     nodes.at(0).communicator.abort();
   });
-  EXPECT_FALSE(nodes.at(0).communicator.connect(nodes.id(), 600 * kSecond));
+  EXPECT_FALSE(nodes.at(0).communicator.connect(nodes.id(), {nullptr, 600 * kSecond}));
   other.join();
   EXPECT_EQ(nccl.num_calls("ncclCommAbort"), 1);
 }
@@ -294,7 +296,7 @@ TEST(NodeCommunicator, AbortThatNeedsLongKeepsOnlyItsCallersWaiting) {
   nccl.hold("ncclCommAbort");
   std::atomic<bool> has_ended{false};
   std::vector<std::thread> threads;
-  threads.emplace_back([&] { EXPECT_FALSE(communicator.connect(nodes.id(), 600 * kSecond)); });
+  threads.emplace_back([&] { EXPECT_FALSE(communicator.connect(nodes.id(), {nullptr, 600 * kSecond})); });
   while (nccl.num_calls("ncclCommGetAsyncError") < 1) std::this_thread::yield();
   for (int i = 0; i < 2; ++i) {
     threads.emplace_back([&] {
@@ -330,7 +332,7 @@ TEST(NodeCommunicator, AbortBeforeTheConnectionPreventsIt) {
   FakeNccl nccl;
   Nodes nodes(nccl, 2);
   nodes.at(0).communicator.abort();
-  EXPECT_FALSE(nodes.at(0).communicator.connect(nodes.id(), 600 * kSecond));
+  EXPECT_FALSE(nodes.at(0).communicator.connect(nodes.id(), {nullptr, 600 * kSecond}));
   EXPECT_EQ(nccl.num_calls("ncclCommInitRankConfig"), 0);
 }
 

@@ -79,6 +79,26 @@ TEST_P(NodeAgreementOf, ASignalOfAnyNodeEndsAllAtTheSameCall) {
   }
 }
 
+// A run whose GPUs exchange gradients may not end before every call.
+TEST_P(NodeAgreementOf, NoNodeEndsBeforeACallThatMayNotEndTheRun) {
+  const int num_nodes = GetParam();
+  LocalNetwork network(num_nodes, {});
+  std::vector<int> ends(static_cast<std::size_t>(num_nodes));
+  on_nodes(network, num_nodes, [&](NodeNetwork& node) {
+    NodeAgreement agreement(node);
+    int call = 0;
+    int signal = 0;
+    while (signal == 0) {
+      ++call;
+      signal = agreement.stop_signal(call > 5 ? SIGTERM : 0, call % 7 == 3);
+    }
+    ends[static_cast<std::size_t>(node.place().node)] = call;
+    agreement.finish();
+  });
+  EXPECT_EQ(ends[0] % 7, 3);
+  EXPECT_EQ(ends, std::vector<int>(ends.size(), ends[0]));
+}
+
 TEST(NodeAgreement, AFailureEndsAWaitForTheFirst) {
   LocalNetwork network(2, {});
   NodeAgreement agreement(network.node(1));

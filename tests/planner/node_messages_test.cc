@@ -86,7 +86,7 @@ NodeMessages messages_of(const std::vector<std::uint64_t>& groups, int num_nodes
       longest_piece = std::max(longest_piece, longest_piece_bytes(owned, kElementBytes));
     }
   }
-  add(result.squares, {.messages = 1, .bytes = own_chunks * sizeof(double)}, others);
+  add(result.squares, {.messages = 1, .bytes = (1 + own_chunks) * sizeof(double)}, others);  // with a hash
   result.buffer_bytes = receive_buffers_bytes(longest_piece, num_nodes);
   return result;
 }

@@ -89,6 +89,25 @@ TEST(NodesReport, TheProposedSplitIsTheFastestOneWithTheNetwork) {
   }
 }
 
+// The plan that is the fastest without the network would make the step longer.
+TEST(NodesReport, TheProposedPlanIsSearchedWithTheNetwork) {
+  TrainingSetup setup = answer_of(on_nodes(4, {.gbs = 3.125, .latency_us = 70})).setup;
+  setup.sequence_length = 2048;
+  setup.round_microbatches = 8;
+  setup.rounds_per_step = 4;
+  setup.recompute = RecomputeGrain::kStage;
+  for (const bool asynchronous : {false, true}) {
+    SCOPED_TRACE(asynchronous);
+    setup.asynchronous = asynchronous;
+    TrainingSetup without = setup;
+    without.network = {};
+    const RunPrediction with = predict_run(setup, Effort::kFast);
+    EXPECT_LE(with.run.step_ms, (asynchronous ? 1.001 : 0.97) *
+                                    predict_plan(setup, predict_run(without, Effort::kFast).plan).run.step_ms);
+    EXPECT_DOUBLE_EQ(predict_plan(setup, with.plan).run.step_ms, with.run.step_ms) << "as a run predicts its plan";
+  }
+}
+
 TEST(NodesReport, OfOneNodeIsNotPrinted) {
   const PlanAnswer answer = answer_of(on_nodes(1));
   EXPECT_TRUE(answer.by_nodes.empty());

@@ -43,9 +43,9 @@ class NodesTest(LaunchedTest):
         return hosts.mpirun_each({name: [str(PROGRAMS / "rp-launch"), "--workers", str(num), "train", *args]
                                   for name, num, args in zip(names, workers, each)})
 
-    def start(self, hosts: Hosts, launch: list[str], workers: list[int], train: list[str]) -> subprocess.Popen:
-        """Starts `rp-launch --hosts` on the first host."""
-        names = ",".join(f"{name}:{num}" for name, num in zip(hosts.names, workers))
+    def start(self, hosts: Hosts, launch: list[str], workers: list[int], train: list[str], first: int = 0) -> subprocess.Popen:
+        """Starts `rp-launch --hosts` on host 0. `first`: the host that is node 0."""
+        names = ",".join(f"{name}:{num}" for name, num in zip(hosts.names[first:], workers))
         command = [str(PROGRAMS / "rp-launch"), *launch, "--hosts", names, "train", *train]
         job = subprocess.Popen(hosts.command("host0", command), env=os.environ | hosts.mpi_environment(), stdin=subprocess.DEVNULL,
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -254,6 +254,18 @@ class NodesTest(LaunchedTest):
         self.assertFalse(self.output.exists())
         self.assert_hosts_empty(hosts)
 
+    def test_a_signal_while_the_hosts_are_asked_ends_the_run_before_it_starts(self):
+        hosts = self.hosts(2)
+        for number in (signal.SIGTERM, signal.SIGUSR1):
+            job = self.start(hosts, [], [1, 1], self.arguments(self.output))
+            while not hosts.processes_named("host0", "mpirun"):
+                self.assertIsNone(job.poll())
+            job.send_signal(number)
+            _, errors = job.communicate(timeout=DEADLINE_S)
+            self.assertEqual(job.returncode, 128 + number, errors)
+            self.assertFalse(self.output.exists())
+            self.assert_hosts_empty(hosts)
+
     def test_the_death_of_a_process_ends_all_nodes(self):
         hosts = self.hosts(3)
         for name, node in (("mpirun", 0), ("rp-launch", 1), ("train:coord", 2), ("train:coord", 0)):
@@ -282,6 +294,21 @@ class NodesTest(LaunchedTest):
         self.assertIn("starting the program again on 2 of 3 hosts (restart 1 of 3): host0, host2", errors)
         self.assertEqual(self.results(self.output)[1], self.results(whole)[1])
         self.assert_hosts_empty(hosts)
+
+    def test_a_node_that_is_cut_off_ends_all_if_there_is_none_on_the_host_of_mpirun(self):
+        hosts = self.hosts(3)
+        for cut, also in (("host1", []), ("host2", [signal.SIGUSR1])):
+            train = self.arguments(self.directory / cut, max_steps=100_000, save_every="never")
+            job = self.start(hosts, ["--node-timeout", "2"], [1, 1], train, first=1)
+            self.wait_for_a_step(job)
+            hosts.cut(cut)
+            for number in also:  # then mpirun itself does not notice that the host is lost
+                job.send_signal(number)
+            self.assert_hosts_empty(hosts, within_s=6)  # the timeout, 3 s, and half of the timeout
+            _, errors = job.communicate(timeout=DEADLINE_S)
+            self.assertEqual(job.returncode, 72, errors)
+            self.assertRegex(errors, rf"node [01] \({cut}\) has sent nothing for 2 s")
+            hosts.restore(cut)
 
 
 if __name__ == "__main__":
