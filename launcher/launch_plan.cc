@@ -138,6 +138,9 @@ LaunchPlan make_launch_plan(const LaunchOptions& options, const LocalMachine& ma
   plan.timestamp_output = options.timestamp_output;
   plan.on_worker_failure = options.on_worker_failure;
   plan.num_nodes = machine.num_nodes;
+  // All nodes would have to connect their GPUs again.
+  const bool exchanges_on_gpus = options.settings.reduce == "nccl";
+  if (exchanges_on_gpus && plan.num_nodes > 1) plan.on_worker_failure = WorkerFailurePolicy::kAbort;
   // The other nodes cannot go on without a coordinator that has died.
   plan.restarts_coordinator = options.restarts_coordinator && plan.num_nodes == 1;
   plan.max_restarts = options.max_restarts;
@@ -148,8 +151,9 @@ LaunchPlan make_launch_plan(const LaunchOptions& options, const LocalMachine& ma
   const std::vector<Gpu>& gpus = choice.gpus;
   if (!choice.note.empty()) plan.notes.push_back(choice.note);
   // With --dry-run, this may be one of several nodes that is asked alone; a task may be replayed that is from several.
-  if (options.settings.network && plan.num_nodes == 1 && !options.dry_run && options.task_file.empty())
-    plan.notes.emplace_back("--network has no effect on one node");
+  const bool is_alone = plan.num_nodes == 1 && !options.dry_run && options.task_file.empty();
+  if (is_alone && options.settings.network) plan.notes.emplace_back("--network has no effect on one node");
+  if (is_alone && exchanges_on_gpus) plan.notes.emplace_back("--reduce has no effect on one node");
   const int num_workers = !gpus.empty() ? static_cast<int>(gpus.size())
                                         : options.workers.value_or(std::min(machine.usable_cores, kMaxWorkers));
   const Variables shared = shared_variables(options, num_workers);

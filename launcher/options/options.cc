@@ -192,14 +192,9 @@ void read_settings(const AskedSettings& asked, LaunchOptions& options) {
     options.on_worker_failure = policy == "replay"   ? WorkerFailurePolicy::kReplay
                                 : policy == "shrink" ? WorkerFailurePolicy::kShrink
                                                      : WorkerFailurePolicy::kAbort;
-  }
-  if (options.settings.reduce == "nccl") {
-    // All nodes would have to connect their GPUs again.
-    const auto a = asked.value("on-worker-failure");
-    if (a && options.on_worker_failure != WorkerFailurePolicy::kAbort)
+    if (options.settings.reduce == "nccl" && options.on_worker_failure != WorkerFailurePolicy::kAbort)
       throw Error(ExitCode::kUsage,
                   cat(a->name, " ", a->value, ": with --reduce nccl a worker is not replaced; use abort"));
-    options.on_worker_failure = WorkerFailurePolicy::kAbort;
   }
   if (const auto a = asked.value("max-restarts")) {
     options.max_restarts = parse_count(a->name, a->value, 0, kMaxRestarts, "; --on-worker-failure abort does without");

@@ -31,6 +31,18 @@ TEST(LaunchPlan, TheDefaultIsAWorkerPerCoreUpToTheRoomInTheStore) {
   EXPECT_EQ(num_workers_on(192), static_cast<std::size_t>(kMaxWorkers));
 }
 
+// A new communicator would need all nodes.
+TEST(LaunchPlan, NodesWhoseGpusExchangeGradientsReplaceNoWorker) {
+  const LaunchOptions options = parse_launch_options({"--reduce", "nccl", "/bin/sh"});
+  LocalMachine machine{.usable_cores = 1, .nodes = {{0, {0}}}, .gpus = {}, .cuda = {}};
+  EXPECT_EQ(make_launch_plan(options, machine, "").on_worker_failure, WorkerFailurePolicy::kReplay);
+  EXPECT_EQ(make_launch_plan(options, machine, "").notes,
+            std::vector<std::string>{"--reduce has no effect on one node"});
+  machine.num_nodes = 2;
+  EXPECT_EQ(make_launch_plan(options, machine, "").on_worker_failure, WorkerFailurePolicy::kAbort);
+  EXPECT_THROW((void)parse_launch_options({"--reduce", "nccl", "--on-worker-failure", "replay", "/bin/sh"}), Error);
+}
+
 TEST(LaunchPlan, ANetworkIsNotedAsWithoutEffectOnOneNodeOnly) {
   LaunchOptions options = parse_launch_options({"--network", "10gbit", "/bin/sh"});
   LocalMachine machine{.usable_cores = 1, .nodes = {{0, {0}}}, .gpus = {}, .cuda = {}};
