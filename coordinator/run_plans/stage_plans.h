@@ -4,7 +4,8 @@
 //
 // Pipelines with automatic plans share the workers, so they are cut together: all of their stages
 // are about equally long. A pipeline that trains alone is cut so that its simulated step is short,
-// including the messages between nodes. Nodes cut their plans each for itself.
+// including the messages between nodes. Each node cuts its own plans; with Reduce::kNccl the first
+// node's are used on all (coordinator/exchange/plan_exchange.h).
 //
 // On devices with memory of their own, the first rounds of a pipeline have stages of one layer,
 // since the memory that its layers need there is not known yet. After one round, stages are as long

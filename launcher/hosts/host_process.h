@@ -38,8 +38,8 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
-// Starts the mpirun of a run, with these options more. `files`: for its files, because several at the same time would
-// get in each other's way when they make and remove them. `output`, `errors`: where what it writes goes.
+// Starts the mpirun of a run, with additional `options`. `files`: a folder for its files, because several mpirun at the
+// same time would remove each other's. `output`, `errors`: descriptors to which it writes.
 // Throws rp::Error as ChildProcess::start() does.
 [[nodiscard]] ChildProcess start_mpirun(const NodesCommand& run, ChildSpec mpirun,
                                         const std::vector<std::string>& options, const TemporaryFolder& files,

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <functional>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -20,6 +21,27 @@ void on_nodes(LocalNetwork& network, int num_nodes, const Do& run) {
   std::vector<std::thread> threads;
   for (int node = 0; node < num_nodes; ++node) threads.emplace_back([&, node] { run(network.node(node)); });
   for (std::thread& thread : threads) thread.join();
+}
+
+// Returns the call, counted from 1, before which each node ends by SIGTERM. `signal_of`: what a node has got at a call.
+std::vector<int> ends_of(LocalNetwork& network, int num_nodes, const std::function<int(int node, int call)>& signal_of,
+                         const std::function<bool(int call)>& may_end) {
+  std::vector<int> ends(static_cast<std::size_t>(num_nodes));
+  on_nodes(network, num_nodes, [&](NodeNetwork& network_of_node) {
+    const int node = network_of_node.place().node;
+    NodeAgreement agreement(network_of_node);
+    int call = 0;
+    int signal = 0;
+    while (signal == 0) {
+      ++call;
+      std::this_thread::yield();  // the first node never waits
+      signal = agreement.stop_signal(signal_of(node, call), may_end(call));
+    }
+    EXPECT_EQ(signal, SIGTERM);
+    ends[static_cast<std::size_t>(node)] = call;
+    agreement.finish();
+  });
+  return ends;
 }
 
 class NodeAgreementOf : public testing::TestWithParam<int> {};
@@ -60,20 +82,9 @@ TEST_P(NodeAgreementOf, ASignalOfAnyNodeEndsAllAtTheSameCall) {
   const int num_nodes = GetParam();
   for (int receiver = 0; receiver < num_nodes; ++receiver) {
     LocalNetwork network(num_nodes, {.seed = static_cast<unsigned>(receiver) + 1});
-    std::vector<int> ends(static_cast<std::size_t>(num_nodes));
-    on_nodes(network, num_nodes, [&](NodeNetwork& node) {
-      NodeAgreement agreement(node);
-      int call = 0;
-      int signal = 0;
-      while (signal == 0) {
-        ++call;
-        std::this_thread::yield();  // the first node never waits
-        signal = agreement.stop_signal(node.place().node == receiver && call >= 5 ? SIGTERM : 0);
-      }
-      EXPECT_EQ(signal, SIGTERM);
-      ends[static_cast<std::size_t>(node.place().node)] = call;
-      agreement.finish();
-    });
+    const std::vector<int> ends = ends_of(
+        network, num_nodes, [&](int node, int call) { return node == receiver && call >= 5 ? SIGTERM : 0; },
+        [](int) { return true; });
     EXPECT_GE(ends[0], 5);
     EXPECT_EQ(ends, std::vector<int>(ends.size(), ends[0]));
   }
@@ -83,18 +94,8 @@ TEST_P(NodeAgreementOf, ASignalOfAnyNodeEndsAllAtTheSameCall) {
 TEST_P(NodeAgreementOf, NoNodeEndsBeforeACallThatMayNotEndTheRun) {
   const int num_nodes = GetParam();
   LocalNetwork network(num_nodes, {});
-  std::vector<int> ends(static_cast<std::size_t>(num_nodes));
-  on_nodes(network, num_nodes, [&](NodeNetwork& node) {
-    NodeAgreement agreement(node);
-    int call = 0;
-    int signal = 0;
-    while (signal == 0) {
-      ++call;
-      signal = agreement.stop_signal(call > 5 ? SIGTERM : 0, call % 7 == 3);
-    }
-    ends[static_cast<std::size_t>(node.place().node)] = call;
-    agreement.finish();
-  });
+  const std::vector<int> ends = ends_of(
+      network, num_nodes, [](int, int call) { return call > 5 ? SIGTERM : 0; }, [](int call) { return call % 7 == 3; });
   EXPECT_EQ(ends[0] % 7, 3);
   EXPECT_EQ(ends, std::vector<int>(ends.size(), ends[0]));
 }
