@@ -471,7 +471,7 @@ class LifetimeTest(unittest.TestCase):
     def test_the_margin_is_that_of_the_workers(self):
         header = (SOURCE / "cuda/cuda_device.h").read_text()
         self.assertIn("kMarginBytes = std::uint64_t{1} << 30;", header)
-        self.assertIn("return kMarginBytes + host_bytes / 4096 * 8;", header)
+        self.assertIn("return kMarginBytes + options.host_bytes / 4096 * 8 + (options.exchanges_gradients ? kNcclBytes : 0);", header)
         self.assertEqual(lifetime_checks.margin_mib(100 << 30), 1024 + 200)
 
 

@@ -138,17 +138,24 @@ class HostsViewTest(HostsProgramsTest):
         self.job.communicate(timeout=DEADLINE_S)
         self.assert_nothing_left(self.three)
 
-    def launchers(self, host: str) -> list[int]:
-        """Returns the processes that are the run's rp-launch on a host. The hosts have the machine's process numbers, so
-        ps finds the runs of all of them on each."""
-        return [pid for pid in self.three.processes_named(host, "rp-launch") if self.has_workers(pid)]
+    def launcher(self, host: str) -> int:
+        """Returns the process that is the run's rp-launch on a host. The hosts have the machine's process numbers, so ps
+        finds the runs of all of them on each."""
+        parents = {pid: self.parent_of(pid) for pid in self.three.processes_named(host, "rp-launch") if self.has_workers(pid)}
+        # A process that rp-launch has just forked is not its program yet.
+        (launcher,) = (pid for pid, parent in parents.items() if parent not in parents)
+        return launcher
 
     @staticmethod
     def has_workers(pid: int) -> bool:
         return b"\0--workers\0" in Path(f"/proc/{pid}/cmdline").read_bytes()
 
+    @staticmethod
+    def parent_of(pid: int) -> int:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
     def test_ps_and_top_group_the_runs_by_host(self):
-        (first,), (second,) = self.launchers("host0"), self.launchers("host1")
+        first, second = self.launcher("host0"), self.launcher("host1")
         out, _ = self.run_on(self.three, "ps", "--hosts", "host0,host2")
         self.assertEqual([line for line in out.splitlines() if line.startswith("host ")], ["host host0", "host host2"])
         self.assertRegex(out.split("host host2")[0], rf"(?m)^run {first}, for ")
