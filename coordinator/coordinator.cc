@@ -33,12 +33,7 @@ Coordinator::Coordinator(Store& store, CoordinatorOptions options)
       inputs_(store),
       trace_(options_.trace, store.catalogue()),
       waits_(traced_waits(CoordinatorThread::kUser)),
-      losses_(options_.network == nullptr ? nullptr
-                                          : std::make_unique<LossExchange>(*options_.network,
-                                                                           [this] {
-                                                                             const MutexLock lock(state_.mutex);
-                                                                             state_.wake();
-                                                                           })),
+      losses_(options_.network == nullptr ? nullptr : std::make_unique<LossExchange>(*options_.network, waker())),
       ids_(workers_exchange() ? std::make_unique<CommunicatorIds>(store, *options_.network) : nullptr),
       pipelines_(make_pipelines()),
       state_(store, inputs_, pipelines_, options_.board, options_.on_commit, losses_.get()),
@@ -72,15 +67,19 @@ std::vector<std::unique_ptr<PipelineState>> Coordinator::make_pipelines() {
                        .journal = store_.journal(),
                        .network = options_.network});
     if (workers_exchange() && !settings.plan.by_hand) {
-      state->plans = std::make_unique<PlanExchange>(*options_.network, state->number,
-                                                    static_cast<int>(catalogue.pipelines()[number].num_layers), [this] {
-                                                      const MutexLock lock(state_.mutex);
-                                                      state_.wake();
-                                                    });
+      state->plans = std::make_unique<PlanExchange>(
+          *options_.network, state->number, static_cast<int>(catalogue.pipelines()[number].num_layers), waker());
     }
     pipelines.push_back(std::move(state));
   }
   return pipelines;
+}
+
+std::function<void()> Coordinator::waker() {
+  return [this] {
+    const MutexLock lock(state_.mutex);
+    state_.wake();
+  };
 }
 
 Coordinator::~Coordinator() { end(); }
@@ -229,12 +228,7 @@ std::shared_ptr<Round> Coordinator::accept_round(const RoundTraits& traits, cons
     MutexLock lock(state_.mutex);
     state_.flow.set_plan(*round, plan);
   }
-  if (workers_exchange() && traits.kind == RoundKind::kForwardBackward) {
-    for (const Slot& slot : round->slots) {
-      state.exchanges.add(static_cast<std::uint64_t>(slot.phase));
-      state.exchanges.add(static_cast<std::uint64_t>(slot.layers.first));
-    }
-  }
+  if (workers_exchange()) state.count_exchanges(*round);
   RP_CRASH_POINT("coordinator.round.has_number");
   const std::int64_t copy_since = trace_.now();
   trace_.copy_inputs(*round, inputs_.place_round(*round, inputs), copy_since);

@@ -173,7 +173,9 @@ class Coordinator {
   std::shared_ptr<Round> accept_elsewhere(const RoundTraits& traits, int node);
   // Returns the plan that all nodes use for their next round with gradients.
   [[nodiscard]] Plan agreed_plan(PipelineState& state);
-  [[nodiscard]] bool workers_exchange() const { return store_.catalogue().reduce() == Reduce::kNccl; }
+  [[nodiscard]] bool workers_exchange() const { return store_.catalogue().workers_exchange(); }
+  // Returns a function for threads of the network, which have something that the caller's thread may wait for.
+  [[nodiscard]] std::function<void()> waker();
 
   Store& store_;
   const CoordinatorOptions options_;

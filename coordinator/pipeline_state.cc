@@ -1,8 +1,44 @@
 #include "coordinator/pipeline_state.h"
 
-#include "optimizer/update.h"
+#include <variant>
 
 namespace rp {
+
+namespace {
+
+void add(CallHash& hash, const AdamW& rule) {
+  for (const double value : {rule.learning_rate, rule.beta1, rule.beta2, rule.epsilon, rule.weight_decay})
+    hash.add_number(value);
+}
+
+void add(CallHash& hash, const Adam& rule) {
+  for (const double value : {rule.learning_rate, rule.beta1, rule.beta2, rule.epsilon, rule.weight_decay})
+    hash.add_number(value);
+}
+
+void add(CallHash& hash, const Sgd& rule) {
+  for (const double value : {rule.learning_rate, rule.momentum, rule.dampening, rule.weight_decay})
+    hash.add_number(value);
+  hash.add(rule.nesterov ? 1 : 0);
+}
+
+void add(CallHash& hash, const StepRequest& request) {
+  for (const UpdateRule& rule : request.rules) {
+    hash.add(rule.index());
+    std::visit([&](const auto& some_rule) { add(hash, some_rule); }, rule);
+  }
+  for (const auto& [weight_group, spans] : request.spans) {
+    for (const ParameterGroupSpan& span : spans) {
+      for (const std::uint64_t value : {std::uint64_t{weight_group.value()}, span.begin, span.end, span.group})
+        hash.add(value);
+    }
+  }
+  hash.add_number(request.options.max_grad_norm);
+  hash.add_number(request.options.max_grad_value);
+  hash.add(request.options.skip_nonfinite ? 1 : 0);
+}
+
+}  // namespace
 
 int PipelineState::node_of_next(const RoundTraits& traits) const {
   const std::uint64_t place =
@@ -45,18 +81,16 @@ void PipelineState::count_backward(bool is_own) {
   ++rounds_since_step;
 }
 
-Version PipelineState::count_step(const StepRequest& request) {
-  for (const UpdateRule& rule : request.rules) {
-    const UpdateStep step = update_step_of(rule, static_cast<std::int64_t>(num_steps) + 1);
-    calls.add_number(step.step_size);
-    calls.add_number(step.decay);
-    calls.add_number(step.coupled_decay);
-    calls.add_number(step.m_weight);
-    calls.add_number(step.beta2);
-    calls.add_number(step.epsilon);
+void PipelineState::count_exchanges(const Round& round) {
+  if (round.traits.kind != RoundKind::kForwardBackward) return;
+  for (const Slot& slot : round.slots) {
+    exchanges.add(static_cast<std::uint64_t>(slot.phase));
+    exchanges.add(static_cast<std::uint64_t>(slot.layers.first));
   }
-  calls.add_number(request.options.max_grad_norm);
-  calls.add_number(request.options.max_grad_value);
+}
+
+Version PipelineState::count_step(const StepRequest& request) {
+  add(calls, request);
   calls.add(exchanges.value());
   const Version used = used_version(!settings.asynchronous);
   num_rounds_of_steps = num_rounds;

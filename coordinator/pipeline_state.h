@@ -63,6 +63,8 @@ struct PipelineState {
   // `is_own`: this node computes the round.
   void count(const RoundTraits& traits, bool is_own);
   void count_backward(bool is_own);
+  // Counts the stages of a round of this node whose gradients its workers exchange.
+  void count_exchanges(const Round& round);
   // Returns the version of the weights that the rounds of this step have used.
   Version count_step(const StepRequest& request);
   void restart_at(std::uint64_t steps, std::uint64_t rounds, Version version);

@@ -34,7 +34,7 @@ RoundFlow::RoundFlow(Store& store, InputBlocks& inputs, const std::vector<std::u
       other_nodes_(other_nodes),
       plans_(store.catalogue(), plan_settings(pipelines)),
       epochs_(store),
-      dispatcher_(store, store.catalogue().reduce() == Reduce::kNccl),
+      dispatcher_(store, store.catalogue().workers_exchange()),
       frees_(store),
       blocks_(store, inputs, frees_),
       report_(board),

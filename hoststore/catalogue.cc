@@ -380,8 +380,7 @@ Catalogue Catalogue::from_bytes(std::span<const std::byte> bytes) {
 
 std::uint64_t Catalogue::gradient_buffer_bytes(GroupId group) const {
   const WeightGroupRecord& record = weight_groups_[group];
-  if (reduce_ == Reduce::kMpi) return record.bytes();
-  return part_offset(group, place_.num_nodes);
+  return workers_exchange() ? part_offset(group, place_.num_nodes) : record.bytes();
 }
 
 std::span<const TensorRecord> Catalogue::tensors_of(CatalogueLayer layer) const {

@@ -170,6 +170,9 @@ class Catalogue {
 
   [[nodiscard]] NodePlace place() const { return place_; }
   [[nodiscard]] Reduce reduce() const { return reduce_; }
+  // Returns whether the workers exchange gradients with those of other nodes, so that a gradient buffer has a part of
+  // each node's gradient.
+  [[nodiscard]] bool workers_exchange() const { return reduce_ == Reduce::kNccl; }
   // Return the elements of a trained group that this node, or any node, owns.
   [[nodiscard]] ElementRange owned(GroupId group) const { return owned_by(place_.node, group); }
   [[nodiscard]] ElementRange owned_by(int node, GroupId group) const {
@@ -177,7 +180,7 @@ class Catalogue {
   }
   // Returns the length of the gradient buffer of each use of a trained group, in bytes.
   [[nodiscard]] std::uint64_t gradient_buffer_bytes(GroupId group) const;
-  // With Reduce::kNccl: returns where the part of a node's gradient begins in that buffer, in bytes.
+  // Returns where the part of a node's gradient begins in that buffer, in bytes. REQUIRES: workers_exchange().
   [[nodiscard]] std::uint64_t part_offset(GroupId group, int node) const {
     return static_cast<std::uint64_t>(node) * owned(group).size() * dtype_bytes(weight_groups_[group].dtype);
   }

@@ -70,7 +70,7 @@ class TorchBackend : public Backend {
                                 std::move(report_layer));
     NcclTable nccl;
     std::unique_ptr<NodeGradients> nodes;
-    if (store.catalogue().reduce() == Reduce::kNccl) {
+    if (store.catalogue().workers_exchange()) {
       nccl = load_nccl();
       nodes = std::make_unique<NodeGradients>(nccl, store, seat.worker, device,
                                               *settings_.attach_timeout_seconds * kNsPerSecond);
@@ -152,7 +152,7 @@ class GpuBackend : public TorchBackend {
             .memory_bytes = bytes_of(settings_.gpu_memory.value_or("")).value_or(0),
             .num_sharers = gpu_.num_sharers,
             .host_bytes = host_bytes,
-            .exchanges_gradients = seat.store.catalogue().reduce() == Reduce::kNccl,
+            .exchanges_gradients = seat.store.catalogue().workers_exchange(),
             .signals = *settings_.signals,
             .allows_nondeterminism = *settings_.allow_nondeterminism,
             .fp16_accumulation = *settings_.fp16_accumulation,

@@ -49,7 +49,7 @@ void add_memory(MemoryPlan& plan, std::string_view purpose, std::uint64_t bytes)
 // Returns what a pipeline has for gradients of other nodes, in the coordinator's own memory: nothing if GPUs exchange
 // them.
 std::uint64_t receive_bytes(const Catalogue& catalogue, std::uint32_t pipeline) {
-  if (catalogue.reduce() == Reduce::kNccl) return 0;
+  if (catalogue.workers_exchange()) return 0;
   return receive_buffers_bytes(catalogue.longest_piece_bytes(pipeline), catalogue.place().num_nodes);
 }
 

@@ -372,7 +372,7 @@ void Runtime::serve(const WorkerSeat& seat) {
 }
 
 bool Runtime::is_within_exchange() {
-  if (store_->catalogue().reduce() != Reduce::kNccl) return false;
+  if (!store_->catalogue().workers_exchange()) return false;
   for (int i = 0; i < static_cast<int>(pipelines_.size()); ++i) {
     if (coordinator().pipeline_state(i).rounds_since_step % place().num_nodes != 0) return true;
   }
@@ -382,7 +382,7 @@ bool Runtime::is_within_exchange() {
 void Runtime::check_rounds_of_step(int pipeline) {
   const int num_nodes = place().num_nodes;
   const int rounds = coordinator().pipeline_state(pipeline).rounds_since_step;
-  if (store_->catalogue().reduce() != Reduce::kNccl || rounds % num_nodes == 0) return;
+  if (!store_->catalogue().workers_exchange() || rounds % num_nodes == 0) return;
   throw Error(ExitCode::kUsage, cat("step() after ", rounds, " rounds on ", num_nodes,
                                     " nodes: with --reduce nccl it must be a multiple of the number of nodes; give the "
                                     "step more rounds, or use --reduce mpi"));

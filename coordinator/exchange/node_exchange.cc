@@ -11,7 +11,6 @@ namespace rp {
 NodeExchange::NodeExchange(Store& store, std::uint32_t pipeline, NodeNetwork& network, std::function<void()> wake)
     : store_(store), pipeline_(pipeline), network_(network), wake_(std::move(wake)) {
   const Catalogue& catalogue = store.catalogue();
-  const bool moves_gradients = catalogue.reduce() == Reduce::kMpi;
   const PipelineRecord& record = catalogue.pipelines()[pipeline];
   for (int layer = static_cast<int>(record.num_layers); layer-- > 0;) {
     for (const UseId use : catalogue.uses_of(record.catalogue_layer(layer))) {
@@ -25,7 +24,7 @@ NodeExchange::NodeExchange(Store& store, std::uint32_t pipeline, NodeNetwork& ne
   queues_.resize(sources_.size());
   for (const int node : other_nodes()) {
     queues_[static_cast<std::size_t>(node)] = std::make_unique<SendQueue>(network, node);
-    for (int i = 0; moves_gradients && i < buffers_per_node(network.place().num_nodes); ++i) {
+    for (int i = 0; !catalogue.workers_exchange() && i < buffers_per_node(network.place().num_nodes); ++i) {
       buffers_.push_back(std::make_unique_for_overwrite<std::byte[]>(buffer_bytes));
       sources_[static_cast<std::size_t>(node)].free_buffers.push_back(buffers_.back().get());
     }

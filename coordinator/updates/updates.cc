@@ -89,7 +89,7 @@ void Updates::task_accepted(Version version, UseId use, bool gives_gradient) {
   const GroupId group = group_of(use);
   step_at(version).hold(group);
   // The gradients of other nodes will come with that of the task.
-  if (!gives_gradient || !workers_exchange() || store_.catalogue().owned(group).is_empty()) return;
+  if (!gives_gradient || !store_.catalogue().workers_exchange() || store_.catalogue().owned(group).is_empty()) return;
   for (int i = 1; i < store_.catalogue().place().num_nodes; ++i)
     step_at(version).hold(group, PendingStep::Holder::kOtherNodes);
 }
@@ -110,7 +110,7 @@ void Updates::gradient_committed(Version version, const CommittedGradient& gradi
     release(version, group);
     return;
   }
-  if (workers_exchange()) return add_parts_of_nodes(version, gradient);
+  if (store_.catalogue().workers_exchange()) return add_parts_of_nodes(version, gradient);
   // The task holds the group until its gradient is added.
   const ElementRange owned = store_.catalogue().owned(group);
   HeldGradient& held = held_[gradient.use];

@@ -172,9 +172,6 @@ class Updates {
   [[nodiscard]] bool can_update() RP_REQUIRES(mutex_) { return !steps_.empty() && steps_.begin()->second.can_update(); }
   void release(Version version, GroupId group, PendingStep::Holder holder = PendingStep::Holder::kThisNode)
       RP_REQUIRES(mutex_);
-  // Returns whether the workers exchange gradients with those of other nodes, so that a gradient buffer
-  // has a part of each node's gradient.
-  [[nodiscard]] bool workers_exchange() const { return store_.catalogue().reduce() == Reduce::kNccl; }
   void add_parts_of_nodes(Version version, const CommittedGradient& gradient) RP_REQUIRES(mutex_);
   // Returns the error for a node whose program has made other calls, or nullptr.
   [[nodiscard]] std::exception_ptr difference_of_calls();

@@ -8,7 +8,7 @@
 namespace rp {
 
 void Updates::round_elsewhere(int node, Version version, std::uint64_t round) {
-  if (workers_exchange()) return;  // its gradients come with those of this node's round
+  if (store_.catalogue().workers_exchange()) return;  // its gradients come with those of this node's round
   MutexLock lock(mutex_);
   PendingStep& step = step_at(version);
   for (const GroupId group : groups_) {

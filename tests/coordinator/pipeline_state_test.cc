@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <vector>
+
 namespace rp {
 namespace {
 
@@ -76,6 +79,44 @@ TEST(PipelineState, VersionsGoOnWhenAnEarlierStateIsLoaded) {
   EXPECT_EQ(round->step, 3U);
   EXPECT_EQ(round->version, Version(6));
   EXPECT_EQ(round->next_version, Version(8));
+}
+
+// Nodes compare this hash. Whatever changes what a step does to the weights must be in it.
+TEST(PipelineState, HashesEveryArgumentOfAStep) {
+  const StepRequest step{.rules = {AdamW{}, Sgd{}}, .spans = {{GroupId(3), {{0, 8, 0}, {8, 10, 1}}}}};
+  using Change = void (*)(StepRequest&);
+  const std::vector<Change> changes = {
+      [](StepRequest&) {},
+      [](StepRequest& s) { std::get<AdamW>(s.rules[0]).learning_rate = 2; },
+      [](StepRequest& s) { std::get<AdamW>(s.rules[0]).beta1 = 0.5; },
+      [](StepRequest& s) { std::get<AdamW>(s.rules[0]).beta2 = 0.5; },
+      [](StepRequest& s) { std::get<AdamW>(s.rules[0]).epsilon = 0.5; },
+      [](StepRequest& s) { std::get<AdamW>(s.rules[0]).weight_decay = 0.5; },
+      [](StepRequest& s) { s.rules[0] = Adam{}; },
+      [](StepRequest& s) { std::get<Sgd>(s.rules[1]).learning_rate = 2; },
+      [](StepRequest& s) { std::get<Sgd>(s.rules[1]).momentum = 0.5; },
+      [](StepRequest& s) { std::get<Sgd>(s.rules[1]).dampening = 0.5; },
+      [](StepRequest& s) { std::get<Sgd>(s.rules[1]).weight_decay = 0.5; },
+      [](StepRequest& s) { std::get<Sgd>(s.rules[1]).nesterov = true; },
+      [](StepRequest& s) { s.rules.pop_back(); },
+      [](StepRequest& s) { s.spans.begin()->second[0].end = s.spans.begin()->second[1].begin = 7; },
+      [](StepRequest& s) { s.spans.begin()->second[1].group = 0; },
+      [](StepRequest& s) {
+        s.spans = {{GroupId(4), s.spans.begin()->second}};
+      },
+      [](StepRequest& s) { s.options.max_grad_norm = 1; },
+      [](StepRequest& s) { s.options.max_grad_value = 1; },
+      [](StepRequest& s) { s.options.skip_nonfinite = true; },
+  };
+  std::map<std::uint64_t, std::size_t> change_of_hash;
+  for (std::size_t i = 0; i < changes.size(); ++i) {
+    StepRequest changed = step;
+    changes[i](changed);
+    PipelineState state;
+    (void)state.count_step(changed);
+    const auto [same, is_new] = change_of_hash.emplace(state.calls.value(), i);
+    EXPECT_TRUE(is_new) << "changes " << same->second << " and " << i << " have the same hash";
+  }
 }
 
 }  // namespace
