@@ -35,6 +35,7 @@ Coordinator::Coordinator(Store& store, CoordinatorOptions options)
       waits_(traced_waits(CoordinatorThread::kUser)),
       losses_(options_.network == nullptr ? nullptr : std::make_unique<LossExchange>(*options_.network, waker())),
       ids_(workers_exchange() ? std::make_unique<CommunicatorIds>(store, *options_.network) : nullptr),
+      round_group_(workers_exchange() ? store.catalogue().place().num_nodes : 1),
       pipelines_(make_pipelines()),
       state_(store, inputs_, pipelines_, options_.board, options_.on_commit, losses_.get()),
       commit_(store, state_, trace_, traced_waits(CoordinatorThread::kCommit), options_.on_hang, options_.on_set_aside,
@@ -173,9 +174,10 @@ void Coordinator::fail(const std::exception_ptr& error) {
 void Coordinator::lose_worker(int worker) {
   if (workers_exchange()) {  // all nodes would have to connect again
     return fail(std::make_exception_ptr(
-        Error(ExitCode::kNodeLost, cat("worker ", worker,
-                                       " was lost, and so is its node: with --reduce nccl a worker is not "
-                                       "replaced; resume from the last checkpoint"))));
+        Error(ExitCode::kNodeLost,
+              cat("worker ", worker, " was lost, and so is its node, node ", store_.catalogue().place().node,
+                  ": with --reduce nccl a worker is not replaced; resume from the last "
+                  "checkpoint"))));
   }
   {
     MutexLock lock(state_.mutex);
@@ -210,10 +212,11 @@ void Coordinator::wait_for_flight(int pipeline) {
 std::shared_ptr<Round> Coordinator::accept_round(const RoundTraits& traits, const RoundInputs& inputs,
                                                  const Plan* plan) {
   PipelineState& state = at(traits.pipeline);
+  const std::uint64_t call = round_group_.count_round(traits.pipeline, traits.kind == RoundKind::kForwardBackward);
   RP_ASSERT(inputs.inputs.size() == static_cast<std::size_t>(traits.num_microbatches));
   if (!state.is_stamped) WeightStamps(store_).stamp_all(static_cast<std::uint32_t>(traits.pipeline), state.version());
   state.is_stamped = true;
-  if (const int node = state.node_of_next(traits); !is_own(node)) return accept_elsewhere(traits, node);
+  if (const int node = state.node_of_next(traits); !is_own(node)) return accept_elsewhere(traits, call, node);
   const std::int64_t since = trace_.now();
   std::optional<Plan> agreed;
   if (state.plans && traits.kind == RoundKind::kForwardBackward) {
@@ -222,6 +225,7 @@ std::shared_ptr<Round> Coordinator::accept_round(const RoundTraits& traits, cons
   }
   wait_for_flight(traits.pipeline);
   auto round = state.next_round(traits, store_.catalogue().pipelines()[traits.pipeline]);
+  round->call = call;
   round->num_input_imports = static_cast<int>(inputs.input_imports.size());
   round->num_argument_imports = static_cast<int>(inputs.argument_imports.size());
   {
@@ -250,13 +254,15 @@ Plan Coordinator::agreed_plan(PipelineState& state) {
   }
   state_.check_failure();
   waits_.publish_none();
-  return state.plans->take_plan();
+  state.agreed_plan = state.plans->take_plan();
+  return *state.agreed_plan;
 }
 
-std::shared_ptr<Round> Coordinator::accept_elsewhere(const RoundTraits& traits, int node) {
+std::shared_ptr<Round> Coordinator::accept_elsewhere(const RoundTraits& traits, std::uint64_t call, int node) {
   RP_ASSERT(traits.gives_loss() && !traits.gives_outputs() && !traits.keeps_graph && !traits.input_gradient);
   PipelineState& state = at(traits.pipeline);
   auto round = state.next_round(traits, store_.catalogue().pipelines()[traits.pipeline]);
+  round->call = call;
   state.count(traits, /*is_own=*/false);
   MutexLock lock(state_.mutex);
   state_.check_failure();
@@ -316,6 +322,7 @@ std::shared_ptr<StepOutcome> Coordinator::accept_step(int pipeline, StepRequest 
 // Waiting
 
 void Coordinator::wait_forward(const Round& round) {
+  round_group_.check_wait(round.call, "losses or outputs of a round are read");
   MutexLock lock(state_.mutex);
   while (!round.forward_is_done() && !state_.has_failed())
     state_.sleep(waits_, wait_for_round(WaitKind::kOutputs, round));
@@ -324,6 +331,7 @@ void Coordinator::wait_forward(const Round& round) {
 }
 
 void Coordinator::wait_all(const Round& round) {
+  round_group_.check_wait(round.call, "outputs of a round are read");
   MutexLock lock(state_.mutex);
   while (!round.is_done() && !state_.has_failed()) state_.sleep(waits_, wait_for_round(WaitKind::kRoundEnd, round));
   if (!round.is_done()) state_.check_failure();
@@ -358,6 +366,7 @@ void Coordinator::wait_step(int pipeline) {
 }
 
 void Coordinator::synchronize() {
+  round_group_.check_complete("a call waits for all rounds");
   {
     MutexLock lock(state_.mutex);
     const Dispatcher& slots = state_.flow.slots();
@@ -390,6 +399,7 @@ std::exception_ptr Coordinator::finish() {
     if (state_.is_known()) return nullptr;
   }
   try {
+    round_group_.check_complete("the program ends");
     synchronize();
   } catch (...) {
     return std::current_exception();
@@ -408,6 +418,7 @@ ActivationBudget Coordinator::activation_budget(int pipeline) {
 }
 
 Plan Coordinator::plan(int pipeline, PlanKind kind) {
+  if (const auto& agreed = at(pipeline).agreed_plan; agreed && kind == PlanKind::kFused) return *agreed;
   MutexLock lock(state_.mutex);
   return state_.flow.plans().plan(pipeline, kind);
 }

@@ -25,6 +25,7 @@
 #include "coordinator/coordinator_state.h"
 #include "coordinator/coordinator_trace.h"
 #include "coordinator/exchange/communicator_ids.h"
+#include "coordinator/exchange/round_group.h"
 #include "coordinator/pipeline_state.h"
 #include "coordinator/round_flow.h"
 #include "coordinator/rounds/activation_budget.h"
@@ -151,6 +152,7 @@ class Coordinator {
 
   // Returns the numbers of rounds, steps and versions that are accepted so far.
   [[nodiscard]] const PipelineState& pipeline_state(int pipeline) const { return *pipelines_[pipeline]; }
+  [[nodiscard]] const RoundGroup& round_group() const { return round_group_; }
   [[nodiscard]] Plan plan(int pipeline, PlanKind kind);
   // Returns the times of the layers for one microbatch, smoothed over the rounds.
   [[nodiscard]] std::vector<LayerTiming> layer_times(int pipeline);
@@ -170,7 +172,7 @@ class Coordinator {
   void wait_for_updates(const Wait& what, Do wait);
   void wait_for_flight(int pipeline);
   [[nodiscard]] bool is_own(int node) const { return node == store_.catalogue().place().node; }
-  std::shared_ptr<Round> accept_elsewhere(const RoundTraits& traits, int node);
+  std::shared_ptr<Round> accept_elsewhere(const RoundTraits& traits, std::uint64_t call, int node);
   // Returns the plan that all nodes use for their next round with gradients.
   [[nodiscard]] Plan agreed_plan(PipelineState& state);
   [[nodiscard]] bool workers_exchange() const { return store_.catalogue().workers_exchange(); }
@@ -184,6 +186,7 @@ class Coordinator {
   WaitRecord waits_;                            // of the caller's thread
   const std::unique_ptr<LossExchange> losses_;  // nullptr if there is one node
   const std::unique_ptr<CommunicatorIds> ids_;  // nullptr unless the workers exchange gradients with other nodes
+  RoundGroup round_group_;
   const std::vector<std::unique_ptr<PipelineState>> pipelines_;
   CoordinatorState state_;
   CommitThread commit_;

@@ -35,6 +35,7 @@ struct PipelineState {
   bool is_trained = false;  // false if all parameters are frozen
   std::unique_ptr<Updates> updates;
   std::unique_ptr<PlanExchange> plans;  // nullptr unless the workers exchange gradients with other nodes
+  std::optional<Plan> agreed_plan{};    // the last one of these
   CallHash calls{};                     // of the calls so far that all nodes must make
   CallHash exchanges{};                 // of the stages of this node's rounds, if the workers exchange their gradients
 

@@ -2,6 +2,8 @@
 
 #include <dlfcn.h>
 
+#include <cstdlib>
+
 #include "common/text.h"
 
 // If the header is installed, check that the declarations agree (nccl/CMakeLists.txt).
@@ -47,6 +49,8 @@ namespace {
 }  // namespace
 
 NcclTable load_nccl(const std::string& name) {
+  // It has precedence over NcclConfig::blocking, which no thread could then abort.
+  setenv("NCCL_COMM_BLOCKING", "0", /*overwrite=*/1);
   // If LibTorch's plug-in is in this process and has brought a copy, the loader returns that one.
   void* const library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) fail_without_nccl(cat(name, " cannot be loaded (", dlerror(), ")"));

@@ -1,6 +1,7 @@
 #include "nccl/node_communicator.h"
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "common/check.h"
@@ -51,7 +52,7 @@ bool NodeCommunicator::connect(const NcclId& id, const WaitLimits& limits) {
   constexpr const char* kWhat = "connecting the GPUs of the nodes";
   {
     MutexLock lock(mutex_);
-    if (abort_ != Abort::kNone) return false;
+    if (abort_ != nullptr) return false;
     RP_ASSERT(comm_ == nullptr);
     NcclConfig config;
     config.blocking = 0;
@@ -74,7 +75,7 @@ void NodeCommunicator::exchange(std::span<const ExchangePart> parts, CUstream_st
   const auto moves = [](const ExchangePart& part) { return !part.sent.empty() || !part.received.empty(); };
   if (std::ranges::none_of(parts, moves)) return;
   MutexLock lock(mutex_);
-  if (abort_ != Abort::kNone) return;
+  if (abort_ != nullptr) return;
   RP_ASSERT(comm_ != nullptr);
   RP_ASSERT(progress(kWhat) == NcclResult::kSuccess);
   check(table_.group_start(), kWhat);
@@ -101,25 +102,37 @@ void NodeCommunicator::check() {
   if (comm_ != nullptr) (void)progress("exchanging gradients");
 }
 
-void NodeCommunicator::abort() {
-  ncclComm* comm = nullptr;
+// NCCL waits for its own operations, which may take long while a network is cut. So a thread of its own calls it.
+bool NodeCommunicator::abort() {
+  std::shared_ptr<Abort> abort;
   {
     MutexLock lock(mutex_);
-    if (abort_ == Abort::kNone) {
-      abort_ = Abort::kBegun;
+    if (abort_ == nullptr) {
+      abort_ = std::make_shared<Abort>();
       publish_abort();
-      comm = std::exchange(comm_, nullptr);
       changed_.notify_all();
-    } else {
-      while (abort_ != Abort::kDone) changed_.wait(mutex_);
-      return;
+      // No thread calls NCCL with it any more. A failure leaves nothing to do: the process ends next.
+      ncclComm* const comm = std::exchange(comm_, nullptr);
+      const auto end = [abort = abort_] {
+        MutexLock lock_of_abort(abort->mutex);
+        abort->is_done = true;
+        abort->changed.notify_all();
+      };
+      if (comm == nullptr) {
+        end();
+      } else {
+        std::thread([comm, comm_abort = table_.comm_abort, end] {
+          (void)comm_abort(comm);
+          end();
+        }).detach();
+      }
     }
+    abort = abort_;
   }
-  // No thread calls NCCL with it any more. A failure leaves nothing to do: the process ends next.
-  if (comm != nullptr) (void)table_.comm_abort(comm);
-  MutexLock lock(mutex_);
-  abort_ = Abort::kDone;
-  changed_.notify_all();
+  MutexLock lock(abort->mutex);
+  while (!abort->is_done && abort->patience.left_ns() > 0)
+    abort->changed.wait_for_ns(abort->mutex, std::max<std::int64_t>(abort->patience.left_ns(), 1));
+  return abort->is_done;
 }
 
 bool NodeCommunicator::finish(std::int64_t timeout_ns) {

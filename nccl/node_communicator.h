@@ -3,9 +3,9 @@
 // other (docs/design/several-nodes.md#nccl-between-gpus). The rank of a node is its number.
 //
 // Owned by the worker, which must destroy it before its device. connect(), exchange(),
-// wait_enqueued() and finish() are called by one thread, in which the GPU's context is current.
-// abort() and check() may be called by any thread; all such calls must have returned before the
-// object is destroyed.
+// wait_enqueued() and finish() are called by one thread at a time, in which the GPU's context is
+// current. abort() and check() may be called by any thread; all such calls must have returned before
+// the object is destroyed.
 //
 // NCCL permits one thread at a time to use a communicator, and may block for ever in a call that
 // waits for another rank. So the communicator is of NCCL's kind that does not block: each call
@@ -17,10 +17,12 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "common/mutex.h"
 #include "common/nodes.h"
+#include "common/system/clock.h"
 #include "hoststore/sequence_word.h"
 #include "nccl/nccl_table.h"
 
@@ -67,9 +69,11 @@ class NodeCommunicator {
   void check() RP_EXCLUDES(mutex_);
 
   // Ends the communicator and everything that it has enqueued, at most once, and lets every wait
-  // return. Returns when NCCL uses no memory any more, whichever thread has called it first. Has no
-  // effect after finish(). Thread-safe.
-  void abort() RP_EXCLUDES(mutex_);
+  // return. Returns when NCCL uses no memory any more, whichever thread has called it first. Returns
+  // false if NCCL needs longer than kAbortNs: then the memory must stay until the process ends. Has
+  // no effect after finish(). Thread-safe.
+  bool abort() RP_EXCLUDES(mutex_);
+  static constexpr std::int64_t kAbortNs = kNsPerSecond;
 
   // Returns whether abort() was called. After an abort the stream goes on with what is enqueued behind
   // an exchange, although nothing has arrived. So whatever tells other threads that received parts are
@@ -83,7 +87,13 @@ class NodeCommunicator {
   [[nodiscard]] bool finish(std::int64_t timeout_ns) RP_EXCLUDES(mutex_);
 
  private:
-  enum class Abort : std::uint8_t { kNone, kBegun, kDone };
+  // Shared with the thread that aborts, which may end later than this object.
+  struct Abort {
+    Mutex mutex;
+    CondVar changed;
+    bool is_done RP_GUARDED_BY(mutex) = false;
+    Patience patience RP_GUARDED_BY(mutex){kAbortNs};  // of all calls together
+  };
 
   // Waits until NCCL has nothing in progress. `what`: for errors.
   [[nodiscard]] WaitResult wait_idle(const WaitLimits& limits, const char* what) RP_EXCLUDES(mutex_);
@@ -97,7 +107,7 @@ class NodeCommunicator {
   Mutex mutex_;
   CondVar changed_;
   ncclComm* comm_ RP_GUARDED_BY(mutex_) = nullptr;
-  Abort abort_ RP_GUARDED_BY(mutex_) = Abort::kNone;
+  std::shared_ptr<Abort> abort_ RP_GUARDED_BY(mutex_);  // nullptr before the first call of abort()
   std::atomic<bool> is_aborted_{false};
 };
 

@@ -72,8 +72,9 @@ class TorchBackend : public Backend {
     std::unique_ptr<NodeGradients> nodes;
     if (store.catalogue().workers_exchange()) {
       nccl = load_nccl();
-      nodes = std::make_unique<NodeGradients>(nccl, store, seat.worker, device,
-                                              *settings_.attach_timeout_seconds * kNsPerSecond);
+      nodes = std::make_unique<NodeGradients>(
+          nccl, store, seat.worker, device,
+          NodeGradients::Settings{.connect_ns = *settings_.attach_timeout_seconds * kNsPerSecond});
     }
     Worker(store, seat.worker, device, executor, seat.board, seat.trace, &ranges, std::move(nodes)).serve();
   }

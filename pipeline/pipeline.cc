@@ -142,7 +142,7 @@ StepResult Pipeline::step(const Update& update, const StepOptions& options) {
     throw Error(ExitCode::kUsage,
                 "step() after 0 rounds with gradients since the last one; call forward_backward() first");
   }
-  impl_->runtime()->check_rounds_of_step(impl_->number());
+  coordinator.round_group().check_complete("step()");
   if (update.function()) impl_->refuse_masters_on_several_nodes("step() with a function");
   StepRequest request{.rules = {}, .options = options};
   for (const ParameterGroup& group : update.groups()) request.rules.push_back(group.rule);

@@ -186,8 +186,18 @@ void Runtime::compare_with_nodes() {
     if (*settings_.device != "cuda")
       refuse(cat("--reduce nccl is for NVIDIA GPUs, and the device is ", *settings_.device, "; use --reduce mpi"));
     own.same.emplace_back("the number of workers, with --reduce nccl", cat(num_workers_));
+    for (int i = 0; i < static_cast<int>(pipelines_.size()); ++i) {
+      const std::optional<Plan> plan = plan_by_hand(i);
+      own.same.emplace_back(cat("the plan of pipeline ", i, ", with --reduce nccl"),
+                            plan ? plan_text(*plan, pipelines_[i]->model().num_layers()) : "auto");
+    }
   }
   workers_of_nodes_ = compare_nodes(*network_, own);
+}
+
+void Runtime::wait_for_nodes() {
+  if (store_->catalogue().workers_exchange())
+    (void)compare_nodes(*network_, {.host = host_name(), .num_workers = num_workers_});
 }
 
 Command Runtime::create_task_store(const std::filesystem::path& file) {
@@ -266,11 +276,21 @@ std::vector<int> Runtime::nodes_of_rounds(int pipeline) const {
   return deal_rounds(num_rounds, workers_of_nodes_);
 }
 
-PlanSettings Runtime::plan_settings(int pipeline) const {
-  const PipelineRecord& record = store_->catalogue().pipelines()[pipeline];
-  const int num_layers = static_cast<int>(record.num_layers);
+std::optional<Plan> Runtime::plan_by_hand(int pipeline) const {
   const Pipeline::Impl& description = *pipelines_[pipeline];
-  PlanSettings settings{.by_hand = {}, .limits = description.options().plan_limits};
+  const int num_layers = description.model().num_layers();
+  if (!description.options().plan.empty()) return parse_plan(description.options().plan, num_layers);
+  if (settings_.plan == "auto") return std::nullopt;
+  if (pipelines_.size() > 1) {
+    throw Error(ExitCode::kUsage, cat("--plan ", *settings_.plan, ": the session has ", pipelines_.size(),
+                                      " pipelines, and a file gives the plan of one; leave it out"));
+  }
+  return read_plan_file(*settings_.plan, num_layers);
+}
+
+PlanSettings Runtime::plan_settings(int pipeline) const {
+  const Pipeline::Impl& description = *pipelines_[pipeline];
+  PlanSettings settings{.by_hand = plan_by_hand(pipeline), .limits = description.options().plan_limits};
   // Limits on balanced plans mean that the user wants balanced plans, so there is no search.
   if (settings.limits.min_stages == 0 && settings.limits.threshold == 0) {
     const StepSettings step = step_settings(pipeline);
@@ -284,15 +304,6 @@ PlanSettings Runtime::plan_settings(int pipeline) const {
   backend_->complete_plan(settings);
   settings.recompute = recompute_grain(description.options());
   if (description.losses().empty()) settings.first_kind = PlanKind::kInfer;
-  if (!description.options().plan.empty()) {
-    settings.by_hand = parse_plan(description.options().plan, num_layers);
-  } else if (settings_.plan != "auto") {
-    if (pipelines_.size() > 1) {
-      throw Error(ExitCode::kUsage, cat("--plan ", *settings_.plan, ": the session has ", pipelines_.size(),
-                                        " pipelines, and a file gives the plan of one; leave it out"));
-    }
-    settings.by_hand = read_plan_file(*settings_.plan, num_layers);
-  }
   for (const LayerSpec& layer : description.model().layers()) settings.forward_costs.push_back(layer.forward_cost);
   return settings;
 }
@@ -369,23 +380,6 @@ void Runtime::compare_with(const Store& store) const {
 void Runtime::serve(const WorkerSeat& seat) {
   if (seat.has_own_process) backend_->set_pipelines(pipeline_code());
   backend_->serve(seat);
-}
-
-bool Runtime::is_within_exchange() {
-  if (!store_->catalogue().workers_exchange()) return false;
-  for (int i = 0; i < static_cast<int>(pipelines_.size()); ++i) {
-    if (coordinator().pipeline_state(i).rounds_since_step % place().num_nodes != 0) return true;
-  }
-  return false;
-}
-
-void Runtime::check_rounds_of_step(int pipeline) {
-  const int num_nodes = place().num_nodes;
-  const int rounds = coordinator().pipeline_state(pipeline).rounds_since_step;
-  if (!store_->catalogue().workers_exchange() || rounds % num_nodes == 0) return;
-  throw Error(ExitCode::kUsage, cat("step() after ", rounds, " rounds on ", num_nodes,
-                                    " nodes: with --reduce nccl it must be a multiple of the number of nodes; give the "
-                                    "step more rounds, or use --reduce mpi"));
 }
 
 void Runtime::check_room_for_gradients(int pipeline) {

@@ -52,6 +52,9 @@ class Runtime {
   void record_steps(std::optional<StoreRemains> remains);
   // In the coordinator: creates the store with the initial weights, or around the remains. Starts no thread.
   void create_store(const std::function<void(const LoadProgress&)>& tell);
+  // In the coordinator, once its workers can start: if they connect to those of other nodes, waits until theirs can
+  // start, too. A node that loads its weights for long would otherwise be given up by workers that wait for it.
+  void wait_for_nodes();
   // In the coordinator, in place of create_store() and start_coordinator(): creates a store for one task only, from a
   // file, and returns its command. Throws rp::Error (kBadInput) if it is a task of another program.
   [[nodiscard]] Command create_task_store(const std::filesystem::path& file);
@@ -82,11 +85,6 @@ class Runtime {
 
   // Throws rp::Error (kUsage) if the gradients of no further round can be added before the pipeline's step().
   void check_room_for_gradients(int pipeline);
-  // Returns whether some nodes have begun rounds whose gradients GPUs exchange with those of rounds that other nodes
-  // have not begun: then no node may end.
-  [[nodiscard]] bool is_within_exchange();
-  // Throws rp::Error (kUsage) if GPUs exchange gradients and some have no round to exchange.
-  void check_rounds_of_step(int pipeline);
 
   // Returns true once, so that only one of the pipelines reports that its rounds are too small for the workers.
   [[nodiscard]] bool mark_few_microbatches_reported() { return !std::exchange(has_noted_few_, true); }
@@ -118,6 +116,8 @@ class Runtime {
   void write_weights(const Catalogue& catalogue, const std::function<void(const LoadProgress&)>& tell);
   [[nodiscard]] std::uint64_t fingerprint_of_all() const;
   void warn_of_plan(int pipeline, const PlanSettings& settings) const;
+  // Returns the user's plan, if there is one.
+  [[nodiscard]] std::optional<Plan> plan_by_hand(int pipeline) const;
   [[nodiscard]] PlanSettings plan_settings(int pipeline) const;
   // Returns for each round of a step the node that computes it.
   [[nodiscard]] std::vector<int> nodes_of_rounds(int pipeline) const;

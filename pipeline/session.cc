@@ -169,7 +169,9 @@ Session::Impl::~Impl() {
 int Session::Impl::agreed_stop_signal() {
   if (!agreement_) return rp::stop_signal();
   if (place().node > 0) user_waits().publish({.kind = WaitKind::kNodeDecision});
-  const int signal = agreement_->stop_signal(rp::stop_signal(), !runtime_->is_within_exchange());
+  const Coordinator* const coordinator = runtime_->coordinator_if_started();
+  const bool is_within_group = coordinator != nullptr && coordinator->round_group().is_open();
+  const int signal = agreement_->stop_signal(rp::stop_signal(), !is_within_group);
   user_waits().publish_none();
   has_agreed_to_stop_ = has_agreed_to_stop_ || signal != 0;
   return signal;
@@ -311,6 +313,7 @@ void Session::Impl::start(const std::function<void(const LoadProgress&)>& tell) 
     start_workers(worker_handlers(), [this](const std::exception_ptr& error) { runtime_->coordinator().fail(error); });
   }
   RP_CRASH_POINT("coordinator.start.starts_workers");
+  runtime_->wait_for_nodes();
   if (runtime_->records_steps()) send(MessageKind::kRestartable);
   RP_CRASH_POINT("coordinator.runs.is_restartable");
   state_.move_to(SessionState::kRunning);

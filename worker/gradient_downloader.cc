@@ -61,6 +61,7 @@ void GradientDownloader::write_totals(const RunningTask& task) const {
 DeviceMemoryPeaks GradientDownloader::memory_of(const RunningTask& task) const {
   DeviceMemoryPeaks peaks = worker_.device.memory_peaks();
   peaks.resident_bytes = task.totals.resident_bytes + peaks.peak_by_use[MemoryUse::kResults];
+  if (worker_.nodes != nullptr) peaks.resident_bytes += worker_.nodes->device_bytes();
   return peaks;
 }
 

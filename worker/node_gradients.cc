@@ -10,13 +10,8 @@ namespace rp {
 
 namespace {
 
-// For the received parts of one piece. Long enough for the network to be busy while the next piece
-// is enqueued: 32 MiB take 2.7 ms at 100 Gbit/s.
-constexpr std::uint64_t kReceivedBytes = std::uint64_t{32} << 20;
 // How soon an error of NCCL is noticed, which ends no wait by itself.
 constexpr std::int64_t kCheckNs = 100 * kNsPerMs;
-// At the end of a run all nodes leave at about the same time. After a failure some do not, and the run is to end soon.
-constexpr std::int64_t kLeaveNs = 500 * kNsPerMs;
 
 Stream& exchange_stream_of(Device& device) {
   if (Stream* stream = device.exchange_stream()) return *stream;
@@ -26,18 +21,26 @@ Stream& exchange_stream_of(Device& device) {
 
 }  // namespace
 
-NodeGradients::NodeGradients(const NcclTable& nccl, Store& store, int worker, Device& device, std::int64_t connect_ns)
+NodeGradients::NodeGradients(const NcclTable& nccl, Store& store, int worker, Device& device, const Settings& settings)
     : place_(store.catalogue().place()),
+      worker_(worker),
       device_(device),
       stream_(exchange_stream_of(device)),
-      connect_ns_(connect_ns),
-      route_(store.catalogue(), kReceivedBytes),
+      settings_(settings),
+      route_(store.catalogue(), settings.received_bytes),
       id_(store.communicator(worker)),
       communicator_(nccl, place_) {
-  if (place_.node != 0) return;
   device_.bind_thread();
+  // Memory that is freed can be allocated again while operations that are enqueued still use it, and the exchange
+  // stream waits for none of them.
+  for (Buffer& buffer : buffers_) {
+    buffer.received =
+        device_.allocate(std::max<std::uint64_t>(route_.receive_buffer_bytes(), 1), MemoryUse::kGradients);
+    buffer.downloaded = device_.make_event();
+  }
+  if (place_.node != 0) return;
   NcclId id;
-  check_nccl(nccl, nccl.get_unique_id(&id), "making the id of a communicator");
+  check_nccl(nccl, nccl.get_unique_id(&id), cat("node 0, worker ", worker, ", making the id of a communicator"));
   id_.bytes = id.bytes;
   id_.is_known.publish(1);
 }
@@ -45,21 +48,14 @@ NodeGradients::NodeGradients(const NcclTable& nccl, Store& store, int worker, De
 bool NodeGradients::connect(const std::atomic<bool>* stop) {
   if (is_connected_) return true;
   device_.bind_thread();
-  Patience patience(connect_ns_);
-  const WaitResult known = id_.is_known.wait_at_least(1, {stop, connect_ns_});
+  const WaitResult known = id_.is_known.wait_at_least(1, {stop, settings_.connect_ns});
   if (known == WaitResult::kStopped) return false;
   if (known == WaitResult::kTimedOut) {
-    throw Error(ExitCode::kNodeLost, cat("node ", place_.node,
-                                         ": the worker of this number on the first node has not begun "
-                                         "to connect the GPUs within ",
-                                         connect_ns_ / kNsPerSecond, " s; look at its log"));
+    throw Error(ExitCode::kNodeLost, cat("node ", place_.node, ", worker ", worker_, ": worker ", worker_,
+                                         " of the first node has not begun to connect the GPUs within ",
+                                         settings_.connect_ns / kNsPerSecond, " s; look at its log"));
   }
-  for (Buffer& buffer : buffers_) {
-    buffer.received =
-        device_.allocate(std::max<std::uint64_t>(route_.receive_buffer_bytes(), 1), MemoryUse::kGradients);
-    buffer.downloaded = device_.make_event();
-  }
-  is_connected_ = communicator_.connect({.bytes = id_.bytes}, {stop, std::max<std::int64_t>(patience.left_ns(), 0)});
+  is_connected_ = communicator_.connect({.bytes = id_.bytes}, {stop, settings_.connect_ns});
   return is_connected_;
 }
 
@@ -77,11 +73,12 @@ void NodeGradients::begin(const Piece& piece, const Event& computed) {
   stream_.wait_event(*buffer.downloaded);
   communicator_.exchange(route_.parts(piece.group, piece.number, piece.gradient, buffer.received.data()),
                          stream_.driver_stream());
+  ++num_begun_;
 }
 
 WaitResult NodeGradients::wait_enqueued(const WaitLimits& limits) {
   const WaitResult result = communicator_.wait_enqueued(limits);
-  if (result == WaitResult::kReached) stream_.signal(done_, ++num_begun_);
+  if (result == WaitResult::kReached) stream_.signal(done_, num_begun_);
   return result;
 }
 
@@ -90,8 +87,8 @@ WaitResult NodeGradients::wait_done(const WaitLimits& limits) {
   while (true) {
     const std::int64_t left_ns = std::max<std::int64_t>(patience.left_ns(), 0);
     const WaitResult result = done_.wait_at_least(num_ended_ + 1, {limits.stop, std::min(left_ns, kCheckNs)});
-    // After an abort the stream goes on, although nothing has arrived.
-    if (result == WaitResult::kReached && communicator_.observe_abort()) return WaitResult::kStopped;
+    // After an abort the stream goes on, although nothing has arrived, or NCCL needs long to end the exchange.
+    if (communicator_.observe_abort()) return WaitResult::kStopped;
     if (result != WaitResult::kTimedOut || left_ns <= kCheckNs) return result;
     communicator_.check();
   }
@@ -106,10 +103,16 @@ void NodeGradients::end(Stream& stream) { stream.record(*buffer_of(num_ended_++)
 void NodeGradients::leave() {
   const bool is_idle = done_.observe() == num_begun_ && is_connected_;
   try {
-    if (is_idle && communicator_.finish(kLeaveNs)) return;
+    if (is_idle && communicator_.finish(settings_.leave_ns)) return;
   } catch (const Error&) {  // nothing depends on it any more
   }
-  communicator_.abort();
+  abort();
+}
+
+std::uint64_t NodeGradients::device_bytes() const {
+  std::uint64_t bytes = 0;
+  for (const Buffer& buffer : buffers_) bytes += buffer.received.bytes();
+  return bytes;
 }
 
 }  // namespace rp

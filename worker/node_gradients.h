@@ -8,7 +8,8 @@
 // order.
 //
 // Owned by the Worker. All functions but abort(), leave() and wake() are called by the
-// gradient downloader's thread. abort() may be called by any thread, and lets the waits of that thread end.
+// gradient downloader's thread. abort() may be called by any thread, and lets the waits of that thread end, as well as
+// those of threads for which the driver first completes the exchange.
 #pragma once
 
 #include <array>
@@ -16,6 +17,7 @@
 #include <memory>
 #include <vector>
 
+#include "common/system/clock.h"
 #include "device/device.h"
 #include "hoststore/store.h"
 #include "nccl/gradient_route.h"
@@ -32,12 +34,24 @@ class NodeGradients {
     const std::byte* gradient = nullptr;  // the whole gradient, on the device
   };
 
-  // `connect_ns`: how long the workers of other nodes may take to join. The arguments must outlive it.
+  struct Settings {
+    std::int64_t connect_ns = 0;  // how long the workers of other nodes may take to join
+    // At the end of a run all nodes leave at about the same time. After a failure some do not, and the run is to end
+    // soon.
+    std::int64_t leave_ns = 500 * kNsPerMs;
+    // For the received parts of one piece. Long enough for the network to be busy while the next piece is enqueued: 32
+    // MiB take 2.7 ms at 100 Gbit/s.
+    std::uint64_t received_bytes = std::uint64_t{32} << 20;
+  };
+
+  // The arguments except the settings must outlive it.
   // Makes the id of the communicator on the first node; the coordinators pass it on. Throws rp::Error
-  // (kUsage) if the device has no stream for exchanges.
-  NodeGradients(const NcclTable& nccl, Store& store, int worker, Device& device, std::int64_t connect_ns);
+  // (kUsage) if the device has no stream for exchanges. REQUIRES: nothing was computed on the device.
+  NodeGradients(const NcclTable& nccl, Store& store, int worker, Device& device, const Settings& settings);
 
   [[nodiscard]] const GradientRoute& route() const { return route_; }
+  // The memory of the device that it occupies.
+  [[nodiscard]] std::uint64_t device_bytes() const;
   // Returns the pieces of a gradient, in order.
   [[nodiscard]] std::vector<Piece> pieces_of(GroupId group, const std::byte* gradient) const;
 
@@ -59,7 +73,7 @@ class NodeGradients {
   void end(Stream& stream);
 
   // Ends an exchange that is not done, and every wait for one. Thread-safe.
-  void abort() { communicator_.abort(); }
+  void abort() { (void)communicator_.abort(); }
   // The same if an exchange is not done; otherwise leaves the communicator. REQUIRES: no other thread
   // uses this object.
   void leave();
@@ -78,9 +92,10 @@ class NodeGradients {
   [[nodiscard]] const Buffer& buffer_of(std::uint64_t exchange) const { return buffers_[exchange % buffers_.size()]; }
 
   const NodePlace place_;
+  const int worker_;
   Device& device_;
   Stream& stream_;
-  const std::int64_t connect_ns_;
+  const Settings settings_;
   const GradientRoute route_;
   CommunicatorId& id_;
   NodeCommunicator communicator_;

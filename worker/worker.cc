@@ -77,6 +77,8 @@ void Worker::serve_epoch(const EpochState& state) {
   wait_for_change(state);
   RP_CRASH_POINT("worker.epoch.stops");
   service.stop();
+  // A thread may be in a call of the driver that first completes an exchange, which other nodes may never join.
+  if (nodes_ && has_failed_.load()) nodes_->abort();
   service.join();
   if (nodes_) nodes_->leave();  // the streams may wait for other nodes
   RP_CRASH_POINT("worker.epoch.has_stopped");

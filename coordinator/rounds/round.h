@@ -75,6 +75,7 @@ struct Round {
   Version version{};                // of the weights that the round computes with
   Version next_version{};           // of the weights that the round's step makes
   std::uint64_t attempt = 0;        // of rounds with gradients
+  std::uint64_t call = 0;           // of the calls for rounds, of all pipelines (RoundGroup::count_round())
   std::uint64_t place_in_step = 0;  // of rounds with gradients: counted from 0
   Plan plan;
   CatalogueLayer first_layer{};

@@ -119,5 +119,21 @@ TEST(PipelineState, HashesEveryArgumentOfAStep) {
   }
 }
 
+TEST(PipelineState, HashesTheStagesWhoseGradientsAreExchanged) {
+  const auto hash_of = [](const std::string& plan, const RoundTraits& traits) {
+    PipelineState state;
+    std::shared_ptr<Round> round = take(state, traits);
+    round->slots = slots_of(parse_plan(plan, 3), 3, 0);
+    state.count_exchanges(*round);
+    (void)state.count_step({});
+    return state.calls.value();
+  };
+  const std::string short_stages = "forward 0 1 | fused 2 | backward 1 0";
+  const std::string long_stages = "forward 0-1 | fused 2 | backward 0-1";
+  EXPECT_EQ(hash_of(short_stages, kRound), hash_of(short_stages, kRound));
+  EXPECT_NE(hash_of(short_stages, kRound), hash_of(long_stages, kRound));
+  EXPECT_EQ(hash_of(short_stages, kEvaluation), hash_of(long_stages, kEvaluation)) << "no gradients";
+}
+
 }  // namespace
 }  // namespace rp

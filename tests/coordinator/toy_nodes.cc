@@ -43,7 +43,7 @@ ToyResult run_node(const ToyConfig& config, const NodesSettings& nodes, NodeNetw
   Coordinator coordinator(*store, std::move(options));
   const WorkerWatch watch(workers, coordinator);
   const Meanwhile end(meanwhile);
-  return train_toy(*store, coordinator, config);
+  return train_toy(*store, coordinator, config, nodes.after_round);
 }
 
 }  // namespace

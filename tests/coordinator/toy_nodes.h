@@ -21,6 +21,7 @@ struct NodesSettings {
   RunSettings::Serve serve = serve_on_cpu;
   // What the first node's program does otherwise than the others'.
   std::function<void(ToyConfig& config)> change_first{};
+  AfterRound after_round{};
   std::function<void(LocalNetwork& network)> meanwhile{};  // called in a thread of its own
 };
 

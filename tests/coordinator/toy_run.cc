@@ -103,10 +103,11 @@ std::vector<float> toy_masters(Store& store, const ToyConfig& config, Version ve
   return masters;
 }
 
-ToyResult train_toy(Store& store, Coordinator& coordinator, const ToyConfig& config) {
+ToyResult train_toy(Store& store, Coordinator& coordinator, const ToyConfig& config, const AfterRound& after_round) {
   ToyResult result;
   std::vector<ToyStep> steps;
-  for (int step = 0; step < config.num_steps; ++step) steps.push_back(accept_toy_step(coordinator, config, step));
+  for (int step = 0; step < config.num_steps; ++step)
+    steps.push_back(accept_toy_step(coordinator, config, step, after_round));
   coordinator.synchronize();
   for (const ToyStep& step : steps) {
     for (const auto& round : step.rounds) {
@@ -119,7 +120,7 @@ ToyResult train_toy(Store& store, Coordinator& coordinator, const ToyConfig& con
   return result;
 }
 
-ToyStep accept_toy_step(Coordinator& coordinator, const ToyConfig& config, int step) {
+ToyStep accept_toy_step(Coordinator& coordinator, const ToyConfig& config, int step, const AfterRound& after_round) {
   ToyStep accepted;
   const auto accept = [&](const RoundTraits& traits, int round) {
     std::vector<std::vector<float>> storage;
@@ -128,8 +129,10 @@ ToyStep accept_toy_step(Coordinator& coordinator, const ToyConfig& config, int s
     for (int m = 0; m < config.num_microbatches; ++m) add_microbatch(data, storage, config, round, m);
     return coordinator.accept_round(traits, data);
   };
-  for (int r = 0; r < config.rounds_per_step; ++r)
+  for (int r = 0; r < config.rounds_per_step; ++r) {
     accepted.rounds.push_back(accept({.num_microbatches = config.num_microbatches}, step * config.rounds_per_step + r));
+    if (after_round) after_round(coordinator, *accepted.rounds.back());
+  }
   accepted.outcome = coordinator.accept_step(
       0,
       {.rules = {toy_rule()}, .options = {.asynchronous = config.asynchronous, .max_grad_norm = config.max_grad_norm}});

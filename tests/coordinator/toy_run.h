@@ -29,6 +29,7 @@ inline void PrintTo(Harness harness, std::ostream* out) {
 
 class Workers;
 struct RunSettings;
+using AfterRound = std::function<void(Coordinator& coordinator, const Round& round)>;  // called after each is accepted
 void serve_on_cpu(Store& store, int worker, const ToyConfig& config, const RunSettings& settings);
 
 // Plans that a worker dies before an operation of its device.
@@ -89,11 +90,13 @@ struct ToyStep {
   std::shared_ptr<StepOutcome> outcome;
 };
 // Accepts the rounds of a step, which are counted from 0, and the step.
-ToyStep accept_toy_step(Coordinator& coordinator, const ToyConfig& config, int step);
+ToyStep accept_toy_step(Coordinator& coordinator, const ToyConfig& config, int step,
+                        const AfterRound& after_round = {});
 // Returns the masters of all groups; 0 for those that are in the store of another node.
 [[nodiscard]] std::vector<float> toy_masters(Store& store, const ToyConfig& config, Version version);
 // Trains, and waits for everything.
-[[nodiscard]] ToyResult train_toy(Store& store, Coordinator& coordinator, const ToyConfig& config);
+[[nodiscard]] ToyResult train_toy(Store& store, Coordinator& coordinator, const ToyConfig& config,
+                                  const AfterRound& after_round = {});
 
 // Returns the results of `trainings` trainings with the same initial weights, one after the other
 // in one run.
