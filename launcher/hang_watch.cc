@@ -13,12 +13,16 @@ std::string seconds_text(std::int64_t ns) {
   return cat(ns / kNsPerSecond, ".", ns % kNsPerSecond / (kNsPerSecond / 10), " s");
 }
 
-// A change means that something has come from another node, or has gone there.
-bool waits_for_the_same(const ProcessSnapshot& before, const ProcessSnapshot& now) {
-  return std::ranges::equal(before.waits, now.waits, [](const auto& a, const auto& b) {
-    return a.first == b.first && a.second.kind == b.second.kind && a.second.slot == b.second.slot &&
-           a.second.numbers == b.second.numbers;
-  });
+// Returns when a thread has last begun to wait for another node; 0: none waits for one. Each message that a thread has
+// waited for makes it begin again.
+std::int64_t newest_node_wait_ns(const std::vector<ProcessSnapshot>& processes) {
+  std::int64_t newest_ns = 0;
+  for (const ProcessSnapshot& process : processes) {
+    for (const auto& [thread, wait] : process.waits) {
+      if (wait.is_for_other_nodes()) newest_ns = std::max(newest_ns, wait.since_ns);
+    }
+  }
+  return newest_ns;
 }
 
 }  // namespace
@@ -149,7 +153,7 @@ void HangWatch::forget_silence() {
 
 std::optional<Hang> HangWatch::check_progress(const std::vector<ProcessSnapshot>& processes, std::int64_t slice_ns) {
   const bool has_gone_on = last_.empty() || has_progressed(last_, processes);
-  const bool waits_on = !has_gone_on && waits_for_the_same(last_.front(), processes.front());
+  const bool waits_on = newest_node_wait_ns(last_) == newest_node_wait_ns(processes);
   last_ = processes;
   if (has_gone_on) longest_ns_ = std::max(longest_ns_, silent_ns_);
   const std::optional<Culprit> culprit = has_gone_on || is_held(processes) ? std::nullopt : culprit_of(processes);

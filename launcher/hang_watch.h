@@ -67,8 +67,8 @@ class HangWatch {
   [[nodiscard]] std::optional<Hang> check(const std::vector<ProcessSnapshot>& processes, std::int64_t now_ns,
                                           std::string& notes);
   [[nodiscard]] const Deadline& next_check() const { return next_check_; }
-  // Returns for how long the run has waited for other nodes without progress, always for the same, at the last check;
-  // 0: it does not.
+  // Returns for how long the run has waited for other nodes, at the last check, without progress and without a message
+  // from them; 0: it does not.
   [[nodiscard]] std::int64_t node_wait_ns() const { return node_wait_ns_; }
   // Has check() called at once: the state of a process has changed.
   void check_soon() { next_check_ = Deadline::after_ns(0); }

@@ -107,7 +107,7 @@ TEST_F(HangWatchTest, ANodeThatWaitsForOthersDoesNotHang) {
 TEST_F(HangWatchTest, MeasuresForHowLongANodeHasOnlyWaitedForOthers) {
   progress();
   EXPECT_EQ(watch_.node_wait_ns(), 0);
-  processes_[0].waits = {{"caller", {.kind = WaitKind::kNodeRound}}};
+  processes_[0].waits = {{"caller", {.kind = WaitKind::kNodeRound, .since_ns = 7}}};
   EXPECT_EQ(silence(20), -1);
   EXPECT_EQ(watch_.node_wait_ns(), 20 * kNsPerSecond - HangWatch::kIntervalNs);
   progress();
@@ -122,7 +122,7 @@ TEST_F(HangWatchTest, MeasuresForHowLongANodeHasOnlyWaitedForOthers) {
     traced_ = 0;
     return watch_.node_wait_ns() == 0;
   };
-  EXPECT_TRUE(ends_with([this] { processes_[0].waits[0].second.numbers[0] = 8; })) << "another round";
+  EXPECT_TRUE(ends_with([this] { processes_[0].waits[0].second.since_ns = 8; })) << "another wait";
   EXPECT_TRUE(ends_with([this] { traced_ = 102; })) << "a debugger";
   EXPECT_TRUE(ends_with([this] { processes_[0].kernel_state = 'T'; })) << "a stopped coordinator";
   EXPECT_TRUE(ends_with([this] { processes_[2].kernel_state = 'T'; })) << "a stopped worker";
