@@ -13,6 +13,18 @@ std::string seconds_text(std::int64_t ns) {
   return cat(ns / kNsPerSecond, ".", ns % kNsPerSecond / (kNsPerSecond / 10), " s");
 }
 
+// Returns when a thread has last begun to wait for another node; 0: none waits for one. Each message that a thread has
+// waited for makes it begin again.
+std::int64_t newest_node_wait_ns(const std::vector<ProcessSnapshot>& processes) {
+  std::int64_t newest_ns = 0;
+  for (const ProcessSnapshot& process : processes) {
+    for (const auto& [thread, wait] : process.waits) {
+      if (wait.is_for_other_nodes()) newest_ns = std::max(newest_ns, wait.since_ns);
+    }
+  }
+  return newest_ns;
+}
+
 }  // namespace
 
 void HangWatch::set_wait_timeout(int seconds, bool may_adapt) {
@@ -24,6 +36,7 @@ void HangWatch::set_wait_timeout(int seconds, bool may_adapt) {
 std::optional<Hang> HangWatch::check(const std::vector<ProcessSnapshot>& processes, std::int64_t now_ns,
                                      std::string& notes) {
   if (is_off_) {
+    node_wait_ns_ = 0;
     next_check_ = Deadline::never();
     return std::nullopt;
   }
@@ -85,12 +98,13 @@ std::optional<HangWatch::Culprit> HangWatch::culprit_of(const std::vector<Proces
   const ProcessSnapshot& coordinator = processes.front();
   const Wait* commit = wait_of(coordinator, "commit");
   const Wait* caller = wait_of(coordinator, "caller");
-  // Those have a watch of their own. If they are gone, no heartbeats come (nodes/heartbeats.h).
+  const Culprit other_node{.is_other_node = true};
   const bool waits_for_other_nodes = wait_for_other_nodes(coordinator) != nullptr;
   const bool waits_for_worker =
       commit != nullptr && (commit->kind == WaitKind::kCompletion || commit->kind == WaitKind::kWorkerStart);
   if (!waits_for_worker) {
-    if (caller == nullptr || waits_for_other_nodes) return std::nullopt;
+    if (caller == nullptr) return std::nullopt;
+    if (waits_for_other_nodes) return other_node;
     if (caller->kind == WaitKind::kWorkerStart) return std::nullopt;  // see check_starting()
     return Culprit{.process = 0, .thread = "rp-updates"};
   }
@@ -99,11 +113,10 @@ std::optional<HangWatch::Culprit> HangWatch::culprit_of(const std::vector<Proces
   const ProcessSnapshot& worker = processes[place];
   if (worker.state < ProcessState::kIdle) return std::nullopt;  // it starts
   if (waits_for_updates(worker, commit->slot)) {
-    if (waits_for_other_nodes) return std::nullopt;
-    return Culprit{.process = 0, .thread = "rp-updates"};
+    return waits_for_other_nodes ? other_node : Culprit{.process = 0, .thread = "rp-updates"};
   }
   const Wait* const gradients = wait_of(worker, "gradients");
-  if (gradients != nullptr && gradients->is_for_other_nodes() && gradients->slot == commit->slot) return std::nullopt;
+  if (gradients != nullptr && gradients->is_for_other_nodes() && gradients->slot == commit->slot) return other_node;
   Culprit culprit{.process = place, .thread = "rp-compute", .slot = commit->slot};
   if (wait_of(worker, "compute") == nullptr) return culprit;
   for (const char* name : {"inputs", "weights", "gradients"}) {
@@ -114,6 +127,12 @@ std::optional<HangWatch::Culprit> HangWatch::culprit_of(const std::vector<Proces
 
 bool HangWatch::is_looked_into(const ProcessSnapshot& process) const {
   return (expects_debuggers_ && process.has_crashed) || kernel_.tracer_of(process.pid) != 0;
+}
+
+bool HangWatch::is_held(const std::vector<ProcessSnapshot>& processes) const {
+  return processes.front().is_stopped_by_signal() || std::ranges::any_of(processes, [this](const auto& process) {
+           return !process.status && is_looked_into(process);
+         });
 }
 
 std::int64_t HangWatch::adapted_limit_ns(const ProcessSnapshot& coordinator, const Culprit& culprit) const {
@@ -134,17 +153,14 @@ void HangWatch::forget_silence() {
 
 std::optional<Hang> HangWatch::check_progress(const std::vector<ProcessSnapshot>& processes, std::int64_t slice_ns) {
   const bool has_gone_on = last_.empty() || has_progressed(last_, processes);
+  const bool waits_on = newest_node_wait_ns(last_) == newest_node_wait_ns(processes);
   last_ = processes;
-  if (has_gone_on) {
-    longest_ns_ = std::max(longest_ns_, silent_ns_);
-    forget_silence();
-    return std::nullopt;
-  }
-  const std::optional<Culprit> culprit = culprit_of(processes);
-  const bool has_visitor = std::any_of(processes.begin(), processes.end(), [this](const auto& process) {
-    return !process.status && is_looked_into(process);
-  });
-  if (!culprit || has_visitor || processes.front().is_stopped_by_signal()) {
+  if (has_gone_on) longest_ns_ = std::max(longest_ns_, silent_ns_);
+  const std::optional<Culprit> culprit = has_gone_on || is_held(processes) ? std::nullopt : culprit_of(processes);
+  const bool waits_for_nodes = culprit && culprit->is_other_node;
+  const bool has_stopped = std::ranges::any_of(processes, &ProcessSnapshot::is_stopped_by_signal);
+  node_wait_ns_ = waits_for_nodes && waits_on && !has_stopped ? node_wait_ns_ + slice_ns : 0;
+  if (!culprit || waits_for_nodes) {
     forget_silence();
     return std::nullopt;
   }

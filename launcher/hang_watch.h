@@ -5,6 +5,10 @@
 // Judges by what the processes publish on the fault board and by the kernel's view of them, so it needs no process to
 // answer. Time counts only while rp-launch itself runs, and not while a debugger is attached to a process of the run.
 // Design: docs/design/replay.md.
+//
+// A run that waits for other nodes does not hang: what it waits for is in their hands. It may be that all nodes wait
+// for each other. No node can see that alone, so each of them measures its own wait, and the coordinators compare them
+// (nodes/heartbeats.h).
 #pragma once
 
 #include <sys/types.h>
@@ -63,6 +67,9 @@ class HangWatch {
   [[nodiscard]] std::optional<Hang> check(const std::vector<ProcessSnapshot>& processes, std::int64_t now_ns,
                                           std::string& notes);
   [[nodiscard]] const Deadline& next_check() const { return next_check_; }
+  // Returns for how long the run has waited for other nodes, at the last check, without progress and without a message
+  // from them; 0: it does not.
+  [[nodiscard]] std::int64_t node_wait_ns() const { return node_wait_ns_; }
   // Has check() called at once: the state of a process has changed.
   void check_soon() { next_check_ = Deadline::after_ns(0); }
 
@@ -83,8 +90,9 @@ class HangWatch {
   // What a run without progress waits for.
   struct Culprit {
     std::size_t process = 0;
-    std::string thread;  // the thread's name in the kernel
+    std::string thread{};  // the thread's name in the kernel
     std::int64_t slot = -1;
+    bool is_other_node = false;  // then the rest means nothing
   };
 
   [[nodiscard]] std::optional<Hang> check_stopped(const std::vector<ProcessSnapshot>& processes, std::int64_t slice_ns,
@@ -95,6 +103,8 @@ class HangWatch {
                                                    std::int64_t slice_ns);
   // Returns nothing if the run waits for nothing but the user's program.
   [[nodiscard]] static std::optional<Culprit> culprit_of(const std::vector<ProcessSnapshot>& processes);
+  // Somebody has stopped the run's coordinator, or looks into a process or will.
+  [[nodiscard]] bool is_held(const std::vector<ProcessSnapshot>& processes) const;
   // A person looks into the process, or will.
   [[nodiscard]] bool is_looked_into(const ProcessSnapshot& process) const;
   [[nodiscard]] std::int64_t adapted_limit_ns(const ProcessSnapshot& coordinator, const Culprit& culprit) const;
@@ -111,7 +121,8 @@ class HangWatch {
   std::int64_t checked_ns_ = 0;  // time of the last check
   std::vector<Process> processes_;
   std::vector<ProcessSnapshot> last_;
-  std::int64_t silent_ns_ = 0;         // without progress until now
+  std::int64_t node_wait_ns_ = 0;      // without progress until now, because of other nodes
+  std::int64_t silent_ns_ = 0;         // without progress until now, because of a process of this node
   std::int64_t longest_ns_ = 0;        // without progress, before there was some
   std::int64_t at_work_ns_ = 0;        // of silent_ns_: without the culprit's waits for a processor or a disk
   ProcessorWait suspect_wait_;         // of the culprit

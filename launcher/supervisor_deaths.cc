@@ -252,6 +252,8 @@ void Supervisor::check_hangs() {
   for (const auto& member : members_) member->end_if_overdue(run_.plan.attaches_on_fault);
   std::string notes;
   const std::optional<Hang> hang = hangs_.check(progress_.snapshots(), now_ns(), notes);
+  // Also when the coordinator has finished: it still waits for those of other nodes.
+  run_.board.entry(coordinator().board_index()).publish_node_wait_ns(hangs_.node_wait_ns());
   if (!phase_.is(RunPhase::kRunning) || finished_) return;
   run_.say(notes);
   if (!hang) return;

@@ -124,7 +124,6 @@ Session::Impl::Impl(int argc, char** argv, const SessionOptions& options)
       } catch (const Error&) {  // reported by the node where it happened
       }
     };
-    heartbeats_.emplace(*network_, *settings_.node_timeout_seconds * kNsPerSecond);
   }
   runtime_ = std::make_shared<Runtime>(settings_, std::move(backend), role_.num_workers, network_.get());
   if (is_coordinator()) {
@@ -142,6 +141,7 @@ Session::Impl::Impl(int argc, char** argv, const SessionOptions& options)
     board_ = &*own_board_;
     for (int i = 0; i < board_->num_entries(); ++i) board_->entry(i).publish_start(getpid());
   }
+  if (network_) heartbeats_.emplace(*network_, *settings_.node_timeout_seconds * kNsPerSecond, standstill());
   if (role_.liveness) liveness_.emplace(std::move(role_.liveness));
   if (role_.is_restarted) take_remains();
   is_coordinator() ? RP_CRASH_POINT("coordinator.start.session") : RP_CRASH_POINT("worker.start.session");
@@ -183,6 +183,13 @@ std::string Session::Impl::from_first_node(const std::string& own) {
   std::string decision = agreement_->from_first(own);
   user_waits().publish_none();
   return decision;
+}
+
+NodeStandstill Session::Impl::standstill() {
+  const int limit = wait_timeout_seconds_ == 0 ? kDefaultWaitTimeoutSeconds : wait_timeout_seconds_;
+  return {.wait_ns = [entry = board_entry()] { return entry.observe_node_wait_ns(); },
+          .wait_text = [this] { return node_wait_text(*board_); },
+          .limit_ns = limit * kNsPerSecond};
 }
 
 void Session::Impl::leave_network() {

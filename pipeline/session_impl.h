@@ -77,6 +77,8 @@ class Session::Impl {
   [[nodiscard]] TraceJournal* journal() { return trace_ ? &trace_->journal() : nullptr; }
   // If this process is alone, prints what its threads do; otherwise rp-launch finds hangs. Does so only once.
   void report_hang();
+  // Says to the other nodes what this one does while it does not go on.
+  [[nodiscard]] NodeStandstill standstill();
   [[nodiscard]] FaultBoardEntry board_entry();
   [[nodiscard]] WaitRecord user_waits() { return board_entry().waits(CoordinatorThread::kUser); }
 

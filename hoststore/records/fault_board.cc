@@ -22,7 +22,7 @@ namespace rp {
 namespace {
 
 constexpr std::uint64_t kBoardMagic = 0x31544c5541465052;  // "RPFAULT1"
-constexpr std::uint32_t kBoardVersion = 8;
+constexpr std::uint32_t kBoardVersion = 9;
 
 static_assert(ShmSafe<FaultBoardHeader> && sizeof(FaultBoardHeader) == 32);
 static_assert(ShmSafe<FaultEntryFormat> && sizeof(FaultEntryFormat) <= kFaultEntryBytes);
@@ -37,6 +37,7 @@ static_assert(offsetof(FaultEntryFormat, round) == 3680);
 static_assert(offsetof(FaultEntryFormat, num_notices) == 3736 && offsetof(FaultEntryFormat, crash_notices) == 3740);
 static_assert(offsetof(FaultEntryFormat, num_microbatches) == 3720);
 static_assert(offsetof(FaultEntryFormat, changed_ns) == 3728);
+static_assert(offsetof(FaultEntryFormat, node_wait_ms) == 4092);
 static_assert(offsetof(FaultEntryFormat, waits) == 4096);
 static_assert(offsetof(FaultEntryFormat, layer_inputs) == 6144);
 
@@ -235,6 +236,11 @@ std::optional<Fault> FaultBoardEntry::fault() const {
   };
 }
 
+void FaultBoardEntry::publish_node_wait_ns(std::int64_t ns) {
+  entry_->node_wait_ms.store(static_cast<std::uint32_t>(std::min<std::int64_t>(ns / kNsPerMs, UINT32_MAX)), kRelaxed);
+}
+std::int64_t FaultBoardEntry::observe_node_wait_ns() const { return entry_->node_wait_ms.load(kRelaxed) * kNsPerMs; }
+
 void FaultBoardEntry::publish_debugger_left() { entry_->debugger_has_left.store(1, kRelaxed); }
 bool FaultBoardEntry::observe_debugger_left() const { return entry_->debugger_has_left.load(kRelaxed) != 0; }
 
@@ -249,6 +255,7 @@ void FaultBoardEntry::clear() {
   entry_->ready.store(0, kRelaxed);
   entry_->claimed.store(0, kRelaxed);
   entry_->debugger_has_left.store(0, kRelaxed);
+  publish_node_wait_ns(0);
   entry_->pid.store(0, kRelaxed);
   entry_->num_advances.store(0, kRelaxed);
   publish_state(ProcessState::kNotStarted);

@@ -104,8 +104,8 @@ struct FaultBoardHeader {
   std::uint64_t entry_bytes;
 };
 
-// One entry as stored in the file. Entry i is at (1 + i) * kFaultEntryBytes. Writer of all fields but num_starts and
-// debugger_has_left: the entry's process.
+// One entry as stored in the file. Entry i is at (1 + i) * kFaultEntryBytes. Writer of all fields but num_starts,
+// debugger_has_left and node_wait_ms: the entry's process.
 struct FaultEntryFormat {
   using ShmFormat = void;
   std::atomic<std::int32_t> pid;
@@ -141,7 +141,7 @@ struct FaultEntryFormat {
   std::atomic<std::int64_t> changed_ns;
   std::atomic<std::uint32_t> num_notices;  // number ever written; the newest is in crash_notices[(num_notices - 1) % 2]
   char crash_notices[2][kCrashNoticeBytes];
-  std::uint32_t unused;  // makes the waits begin on a cache line
+  std::atomic<std::uint32_t> node_wait_ms;  // by rp-launch, for the coordinator
   WaitFormat waits[kMaxBoardWaits];
   std::atomic<std::uint64_t> layer_inputs[kLayerInputsBytes / 8];  // text
 };
@@ -213,6 +213,11 @@ class FaultBoardEntry {
   void prepare_start();
   // Returns how many processes have had this entry.
   [[nodiscard]] std::uint32_t num_starts() const;
+
+  // Says for how long the run of this node has only waited for other nodes; 0: it does not. Rounded down to
+  // milliseconds. Writer: rp-launch, in the entry of the coordinator, which observes it.
+  void publish_node_wait_ns(std::int64_t ns);
+  [[nodiscard]] std::int64_t observe_node_wait_ns() const;
 
   // Lets a process end that has crashed and waits for a debugger. Writer: rp-launch; the process observes it.
   void publish_debugger_left();

@@ -141,6 +141,16 @@ const Wait* wait_for_other_nodes(const ProcessSnapshot& coordinator) {
   return found == coordinator.waits.end() ? nullptr : &found->second;
 }
 
+std::string node_wait_text(const FaultBoard& board) {
+  for (int process = 0; process < board.num_entries(); ++process) {
+    for (int thread = 0; thread < kMaxBoardWaits; ++thread) {
+      const std::optional<Wait> wait = board.entry(process).waits(thread).observe();
+      if (wait && wait->is_for_other_nodes()) return wait->text();
+    }
+  }
+  return "";
+}
+
 std::string state_text(const ProcessSnapshot& process) {
   if (process.status) {
     return WIFSIGNALED(*process.status) ? cat("killed by signal ", WTERMSIG(*process.status))

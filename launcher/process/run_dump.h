@@ -42,6 +42,10 @@ struct ProcessSnapshot {
 // Returns a wait of the coordinator that only other nodes end; nullptr if it has none.
 [[nodiscard]] const Wait* wait_for_other_nodes(const ProcessSnapshot& coordinator);
 
+// Returns what a process of this node waits for that only other nodes can provide, the program's own thread first; ""
+// if none does.
+[[nodiscard]] std::string node_wait_text(const FaultBoard& board);
+
 // True if the worker's slot waits for something that only updates can provide. A slot whose
 // predecessors are all committed can wait for nothing else.
 [[nodiscard]] bool waits_for_updates(const ProcessSnapshot& worker, std::int64_t slot);

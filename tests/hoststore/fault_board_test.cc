@@ -121,6 +121,17 @@ TEST(FaultBoard, AClearedEntryTakesTheFaultOfTheReplacement) {
   EXPECT_TRUE(board.entry(0).record_fault(FaultKind::kError, 2, "new"));
 }
 
+TEST(FaultBoard, SaysForHowLongANodeHasWaitedForOthersUntilItsCoordinatorIsReplaced) {
+  const FaultBoard board = FaultBoard::create(1);
+  EXPECT_EQ(board.entry(0).observe_node_wait_ns(), 0);
+  board.entry(0).publish_node_wait_ns(7'500'000'000);
+  EXPECT_EQ(board.entry(0).observe_node_wait_ns(), 7'500'000'000);
+  board.entry(0).publish_node_wait_ns(INT64_MAX);
+  EXPECT_EQ(board.entry(0).observe_node_wait_ns(), UINT32_MAX * std::int64_t{1'000'000});
+  board.entry(0).prepare_start();
+  EXPECT_EQ(board.entry(0).observe_node_wait_ns(), 0);
+}
+
 TEST(FaultBoard, AFileOfAnotherFormatIsRefused) {
   UniqueFd fd(memfd_create("other", MFD_CLOEXEC));
   ASSERT_EQ(ftruncate(fd.get(), 3 * static_cast<off_t>(kFaultEntryBytes)), 0);

@@ -98,8 +98,39 @@ TEST_F(HangWatchTest, ANodeThatWaitsForOthersDoesNotHang) {
   EXPECT_EQ(silence(2000), -1);
   commit_waits_for(1, 58);
   processes_[0].waits.push_back({"updates", {.kind = WaitKind::kNodeGradients}});
+  EXPECT_GE(watch_.node_wait_ns(), 1999 * kNsPerSecond);
   EXPECT_GT(silence(2000), 0) << "a worker that computes is not excused by what others have not sent yet";
+  EXPECT_EQ(watch_.node_wait_ns(), 0);
   EXPECT_EQ(hang_->process, 2U);
+}
+
+TEST_F(HangWatchTest, MeasuresForHowLongANodeHasOnlyWaitedForOthers) {
+  progress();
+  EXPECT_EQ(watch_.node_wait_ns(), 0);
+  processes_[0].waits = {{"caller", {.kind = WaitKind::kNodeRound, .since_ns = 7}}};
+  EXPECT_EQ(silence(20), -1);
+  EXPECT_EQ(watch_.node_wait_ns(), 20 * kNsPerSecond - HangWatch::kIntervalNs);
+  progress();
+  EXPECT_EQ(watch_.node_wait_ns(), 0) << "a worker has computed";
+  const auto ends_with = [this](auto change) {
+    const std::vector<ProcessSnapshot> before = processes_;
+    EXPECT_EQ(silence(5), -1);
+    EXPECT_GE(watch_.node_wait_ns(), 4 * kNsPerSecond);
+    change();
+    EXPECT_EQ(silence(0.5), -1);
+    processes_ = before;
+    traced_ = 0;
+    return watch_.node_wait_ns() == 0;
+  };
+  EXPECT_TRUE(ends_with([this] { processes_[0].waits[0].second.since_ns = 8; })) << "another wait";
+  EXPECT_TRUE(ends_with([this] { traced_ = 102; })) << "a debugger";
+  EXPECT_TRUE(ends_with([this] { processes_[0].kernel_state = 'T'; })) << "a stopped coordinator";
+  EXPECT_TRUE(ends_with([this] { processes_[2].kernel_state = 'T'; })) << "a stopped worker";
+  EXPECT_TRUE(ends_with([this] {
+    processes_[0].waits = {{"commit", {.kind = WaitKind::kNextSlot}}};
+  })) << "a program that does something else";
+  EXPECT_TRUE(ends_with([this] { commit_waits_for(1, 58); })) << "a worker that computes";
+  EXPECT_TRUE(ends_with([this] { watch_.turn_off(); }));
 }
 
 TEST_F(HangWatchTest, AWorkerWhoseGpuWaitsForOtherNodesDoesNotHang) {
@@ -107,6 +138,7 @@ TEST_F(HangWatchTest, AWorkerWhoseGpuWaitsForOtherNodesDoesNotHang) {
   processes_[1].waits = {{"gradients", {.kind = WaitKind::kNodeGpus, .slot = 57}}};
   commit_waits_for(0, 57);
   EXPECT_EQ(silence(2000), -1);
+  EXPECT_GE(watch_.node_wait_ns(), 1999 * kNsPerSecond);
   processes_[1].waits = {{"gradients", {.kind = WaitKind::kNodeGpus, .slot = 53}}};
   EXPECT_GT(silence(2000), 0) << "a slot that computes is not excused by an earlier one";
 }

@@ -52,6 +52,11 @@ TEST(Launch, WhatAWorkerWroteJustBeforeItWasKilledIsThere) {
   EXPECT_NE(run.out().find("last words 199\ntorn\n"), std::string::npos);
 }
 
+TEST(Launch, TheCoordinatorIsShownForHowLongItsNodeHasWaitedForOthersUntilItsEnd) {
+  LaunchedRun run({"-n", "1", "TOY", "wait_for_nodes"});
+  EXPECT_EQ(run.wait_for_end(), 0) << run.err();
+}
+
 TEST(Launch, PrintsTheStatesOfTheRunAndItsProcessesIfAsked) {
   LaunchedRun run({"-n", "2", "TOY", "crash_silently"}, {{"RP_LOG_STATES", "1"}});
   EXPECT_EQ(run.wait_for_end(), 7);

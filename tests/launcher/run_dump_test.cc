@@ -136,6 +136,18 @@ TEST(RunDump, WhereTheOldestSlotIsOfADeadWorkerItSaysSo) {
   EXPECT_NE(text.find("worker 1, which has ended, is what all"), std::string::npos) << text;
 }
 
+TEST(RunDump, TheWaitForOtherNodesIsThatOfTheProgramIfItHasOne) {
+  const FaultBoard board = FaultBoard::create(2);
+  EXPECT_EQ(node_wait_text(board), "");
+  board.entry(0).waits(CoordinatorThread::kCommit).publish({.kind = WaitKind::kNextSlot});
+  board.entry(1).waits(WorkerThread::kGradientDownloader).publish({.kind = WaitKind::kNodeGpus});
+  EXPECT_EQ(node_wait_text(board), "the GPUs of other nodes to exchange a gradient");
+  board.entry(0).waits(CoordinatorThread::kUpdates).publish({.kind = WaitKind::kNodeSquares, .numbers = {7}});
+  EXPECT_EQ(node_wait_text(board), "other nodes' part of the gradient norm for version 7");
+  board.entry(0).waits(CoordinatorThread::kUser).publish({.kind = WaitKind::kNodeDecision});
+  EXPECT_EQ(node_wait_text(board), "the first node to make the same call");
+}
+
 TEST(RunDump, WhereTheProgramItselfIsSlowItSaysSo) {
   ProcessSnapshot coordinator = process("coordinator", 812);
   coordinator.state = ProcessState::kStarting;

@@ -129,6 +129,7 @@ class Toy {
     if (is("crash_silently")) pause_for_ever();
     if (is("hang") || is("deaf")) print_pids_and_hang();
     if (is("finish")) return finish_and_go_on();
+    if (is("wait_for_nodes")) wait_for_nodes();
     if (is("chatty")) wait_word(store_->stopped, static_cast<std::uint32_t>(role_.num_workers));
     if (is("wait") || is("preempted") || is("count_signals")) return wait_for_signal();
     return end_normally(0);
@@ -163,6 +164,25 @@ class Toy {
   [[noreturn]] void print_pids_and_hang() {
     print_pids();
     pause_for_ever();
+  }
+
+  // Waits until rp-launch says for at least so long that this node waits for others; for -1, until it does not say so.
+  void await_node_wait(std::int64_t least_ns) {
+    const Deadline deadline = Deadline::after_seconds(10);
+    while (least_ns < 0 ? entry().observe_node_wait_ns() > 0 : entry().observe_node_wait_ns() < least_ns) {
+      if (deadline.passed()) std::abort();
+      poll(nullptr, 0, 20);
+    }
+  }
+
+  // Waits before and after the end of the Session, as a node whose program has ended before those of others.
+  void wait_for_nodes() {
+    entry().waits(rp::CoordinatorThread::kUser).publish({.kind = rp::WaitKind::kNodeRound});
+    await_node_wait(rp::kNsPerSecond);
+    send(rp::MessageKind::kFinished);
+    await_node_wait(2 * rp::kNsPerSecond);
+    entry().waits(rp::CoordinatorThread::kUser).publish_none();
+    await_node_wait(-1);
   }
 
   // As a program whose main() goes on after its Session has ended.

@@ -178,15 +178,30 @@ class NodesTest(LaunchedTest):
             self.assertIn(text, process.stderr)
         self.assertFalse(self.output.exists(), "an output directory is left")
 
+    def run_refusals(self, hosts: Hosts, options: list[str], mode: str, expect: int) -> subprocess.CompletedProcess:
+        words = [str(PROGRAMS / "rp-launch"), "--workers", "1", *options, os.environ["RP_REFUSALS_PROGRAM"], mode]
+        process = subprocess.run(hosts.mpirun(words), capture_output=True, text=True, timeout=DEADLINE_S)
+        self.assertEqual(process.returncode, expect, process.stdout + process.stderr)
+        self.assert_hosts_empty(hosts)
+        return process
+
+    def test_nodes_that_all_wait_for_each_other_end_and_say_for_what(self):
+        hosts = self.hosts(2)
+        for mode, wait_of_node_1 in (("ends", "the others to end, as its own program has"), ("asks", "the first node to make the same call")):
+            begin = time.monotonic()
+            process = self.run_refusals(hosts, ["--wait-timeout", "3", "--node-timeout", "2"], mode, expect=124)
+            self.assertLess(time.monotonic() - begin, 30)
+            why = re.escape("error: all 2 nodes wait for each other, and have done nothing else for 3 s (--wait-timeout): their programs may "
+                            "have made different calls, or a message between them is lost; this node waits for ")
+            for wait in ("another node to compute round [0-9]+", wait_of_node_1):
+                self.assertEqual(len(re.findall(f"{why}{wait};", process.stderr)), 1, process.stderr)
+            self.assertNotIn("worker 0", process.stderr, "no worker is at fault")
+
     def test_what_nodes_cannot_share_is_refused_and_named(self):
         hosts = self.hosts(2)
 
         def run(mode: str, expect: int) -> subprocess.CompletedProcess:
-            words = [str(PROGRAMS / "rp-launch"), "--workers", "1", os.environ["RP_REFUSALS_PROGRAM"], mode]
-            process = subprocess.run(hosts.mpirun(words), capture_output=True, text=True, timeout=DEADLINE_S)
-            self.assertEqual(process.returncode, expect, process.stdout + process.stderr)
-            self.assert_hosts_empty(hosts)
-            return process
+            return self.run_refusals(hosts, [], mode, expect)
 
         outputs = "outputs stay on the node that computes them; call evaluate() or forward_backward() for losses, or use one node"
         masters = "no node has all master weights; give step() a rule, such as rp::AdamW, or use one node"

@@ -2,6 +2,7 @@
 //   calls            catches what each call throws, and then trains a step
 //   rounds, masters  options that are refused at the start
 //   buffers          a layer that is refused at the start
+//   ends, asks       node 1 makes a call less than node 0, or one more, and both wait for each other
 #include <roundpipe/roundpipe.h>
 
 #include <cstdio>
@@ -24,6 +25,14 @@ struct Block : torch::nn::Module {
 
 at::Tensor mean_square(at::Tensor output, at::Tensor label) { return (output - label).square().mean(); }
 
+// Trains a step. The second round is node 1's.
+void train_step(rp::Session& session, rp::Pipeline& pipe, const at::Tensor& x, bool asks) {
+  (void)pipe.forward_backward(x, x);
+  if (asks && session.node() == 1) (void)session.from_first_node("");
+  std::printf("loss %a\n", pipe.forward_backward(x, x).loss());
+  pipe.step(rp::AdamW{});
+}
+
 void expect_refusal(const char* name, const std::function<void()>& call) {
   try {
     call();
@@ -45,6 +54,11 @@ int main(int argc, char** argv) {
                      .optimizer_dtype = mode == "masters" ? at::kDouble : at::kFloat});
   session.start();
   const at::Tensor x = torch::ones({4, 8});
+  if (mode == "ends" || mode == "asks") {
+    train_step(session, pipe, x, false);
+    if (mode == "asks" || session.node() == 0) train_step(session, pipe, x, mode == "asks");
+    return 0;
+  }
   expect_refusal("forward", [&] { (void)pipe.forward(x); });
   expect_refusal("forward without gradients", [&] {
     const torch::NoGradGuard no_grad;
