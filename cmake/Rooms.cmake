@@ -58,7 +58,7 @@ rp_room(coordinator/rounds USES common common/system hoststore hoststore/records
 rp_room(coordinator/exchange USES common common/system hoststore nodes scheduler)
 rp_room(coordinator/updates USES common common/system hoststore hoststore/records optimizer coordinator/rounds coordinator/exchange)
 rp_room(coordinator/run_plans USES common hoststore scheduler)
-rp_room(coordinator USES common common/system hoststore hoststore/records scheduler scheduler/simulation optimizer coordinator/rounds
+rp_room(coordinator USES common common/system hoststore hoststore/records scheduler scheduler/simulation coordinator/rounds
         coordinator/exchange coordinator/updates coordinator/run_plans)
 rp_room(launcher/process USES common common/system hoststore hoststore/records)
 rp_room(launcher/trace USES common common/system common/files hoststore hoststore/records launcher/process)

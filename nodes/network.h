@@ -61,8 +61,9 @@ class NodeNetwork {
   // until `done` is called.
   virtual void receive(int from, NodeMessageTag tag, std::span<std::byte> memory, Done done) = 0;
 
-  // Waits until all messages are complete, and leaves the network. All nodes must call it; nothing
-  // may be sent or received afterwards.
+  // Waits until all messages are complete, and leaves the network. All nodes must call it, after all
+  // calls of send() and receive(), except those of the functions that the network calls: they may
+  // begin further messages, for which it waits as well. So a node can pass on what arrives late.
   virtual void finish() = 0;
 
   // Drops all messages that are not complete. No function is called any more when it returns.

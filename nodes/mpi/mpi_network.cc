@@ -61,8 +61,8 @@ MpiNetwork::~MpiNetwork() {
 void MpiNetwork::add(bool is_received, int node, NodeMessageTag tag, void* memory, std::size_t bytes, Done done) {
   RP_ASSERT(bytes <= static_cast<std::size_t>(std::numeric_limits<int>::max()));
   MutexLock lock(mutex_);
-  RP_ASSERT(state_ != State::kFinishing);
-  if (state_ != State::kRunning) return;
+  RP_ASSERT(state_ != State::kFinishing || std::this_thread::get_id() == thread_.get_id());
+  if (state_ != State::kRunning && state_ != State::kFinishing) return;
   new_messages_.push_back({.is_received = is_received,
                            .node = node,
                            .tag = mpi_tag(tag),
@@ -143,6 +143,7 @@ void MpiNetwork::exchange_until_end() {
       MutexLock lock(mutex_);
       while (state_ == State::kRunning && new_messages_.empty() && requests_.empty()) changed_.wait(mutex_);
       if (state_ == State::kStopping) return;
+      // Whatever the functions that test() has called have added is there: only they may add messages now.
       if (state_ == State::kFinishing && new_messages_.empty() && requests_.empty()) return;
       messages = std::exchange(new_messages_, {});
     }

@@ -37,17 +37,17 @@ TEST(PlanExchange, AllNodesUseThePlansOfTheFirstOne) {
   for (int node = 0; node < kNumNodes; ++node) {
     PlanExchange& plans =
         *exchanges.emplace_back(std::make_unique<PlanExchange>(network.node(node), 0, kNumLayers, [] {}));
-    threads.emplace_back([&plans, &own = taken[static_cast<std::size_t>(node)], node] {
+    threads.emplace_back([&plans, &network, &own = taken[static_cast<std::size_t>(node)], node] {
       std::mt19937 random(static_cast<unsigned>(node));
       for (int round = 0; round < kNumRounds; ++round) {
         plans.begin_round(random_plan(random, kNumLayers));
         while (!plans.has_plan()) std::this_thread::yield();
         own.push_back(plans.take_plan());
       }
+      network.node(node).finish();
     });
   }
   for (std::thread& thread : threads) thread.join();
-  for (int node = 0; node < kNumNodes; ++node) network.node(node).stop();
   std::mt19937 random(0);
   Plan expected = random_plan(random, kNumLayers);
   for (std::size_t round = 0; round < kNumRounds; ++round) {

@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "nodes/agreement.h"
 #include "tests/coordinator/toy_workers.h"
 
 namespace rp::test {
@@ -29,6 +30,7 @@ class Meanwhile {
 ToyResult run_node(const ToyConfig& config, const NodesSettings& nodes, NodeNetwork& network,
                    const std::shared_future<void>& meanwhile) {
   const NodePlace place = network.place();
+  NodeAgreement agreement(network);
   RunSettings settings{.num_workers = nodes.workers[static_cast<std::size_t>(place.node)],
                        .plan = nodes.plan,
                        .fits_device = nodes.fits_device,
@@ -43,7 +45,14 @@ ToyResult run_node(const ToyConfig& config, const NodesSettings& nodes, NodeNetw
   Coordinator coordinator(*store, std::move(options));
   const WorkerWatch watch(workers, coordinator);
   const Meanwhile end(meanwhile);
+<<<<<<< HEAD
   return train_toy(*store, coordinator, config, nodes.after_round);
+=======
+  ToyResult result = train_toy(*store, coordinator, config);
+  agreement.finish();
+  network.finish();
+  return result;
+>>>>>>> h2
 }
 
 }  // namespace
@@ -66,6 +75,7 @@ std::vector<ToyResult> run_toy_on_nodes(const ToyConfig& config, const NodesSett
         results[index] = run_node(own, settings, network.node(node), meanwhile);
       } catch (...) {
         errors[index] = std::current_exception();
+        network.node(node).stop();  // others that finish do not wait for it
       }
     });
   }

@@ -129,6 +129,7 @@ Sums sums_over_network(const Training& run, NodeNetwork& network) {
       std::this_thread::yield();
     }
   }
+  network.finish();
   return sums_of(*store);
 }
 

@@ -40,6 +40,7 @@ std::vector<int> ends_of(LocalNetwork& network, int num_nodes, const std::functi
     EXPECT_EQ(signal, SIGTERM);
     ends[static_cast<std::size_t>(node)] = call;
     agreement.finish();
+    network_of_node.finish();
   });
   return ends;
 }
@@ -62,6 +63,7 @@ TEST_P(NodeAgreementOf, AllNodesFollowTheFirst) {
       EXPECT_EQ(agreement.from_first(node.place().node == 0 ? first : ""), first);
     }
     agreement.finish();
+    node.finish();
   });
 }
 
@@ -75,6 +77,18 @@ TEST_P(NodeAgreementOf, DecisionsArriveBeforeOtherProgramsAskForThem) {
     for (int call = 0; call < 3; ++call)
       EXPECT_EQ(nodes[static_cast<std::size_t>(node)]->from_first(""), std::to_string(call));
   }
+}
+
+// The first node may be late to say that no decision follows. The others pass this on while they finish.
+TEST_P(NodeAgreementOf, TheLastMessageOfTheFirstPassesNodesThatAreFinishing) {
+  const int num_nodes = GetParam();
+  LocalNetwork network(num_nodes, {});
+  on_nodes(network, num_nodes, [&](NodeNetwork& node) {
+    NodeAgreement agreement(node);
+    while (node.place().node == 0 && network.num_finishing() < num_nodes - 1) std::this_thread::yield();
+    agreement.finish();
+    node.finish();
+  });
 }
 
 // The signal arrives at one node only, and all end at the same call.

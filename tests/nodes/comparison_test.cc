@@ -25,6 +25,7 @@ std::vector<std::string> compare(const std::vector<NodeDescription>& nodes) {
         EXPECT_EQ(error.code(), ExitCode::kUserError);
         results[node] = error.what();
       }
+      network.node(static_cast<int>(node)).finish();
     });
   }
   for (std::thread& thread : threads) thread.join();

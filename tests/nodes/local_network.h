@@ -1,6 +1,10 @@
 // tests/nodes/local_network.h
 // Connects nodes that are threads of one process, for tests: messages arrive late, and in any order
 // that NodeNetwork allows.
+//
+// finish() of a node returns when all nodes have called it, or stop(), and nothing moves any more. If
+// all have called finish(), the destructor fails the test for each message that was only sent or only
+// awaited. Over MPI the first would not be noticed, and finish() would wait for the second for ever.
 #pragma once
 
 #include <deque>
@@ -32,6 +36,8 @@ class LocalNetwork {
   [[nodiscard]] NodeNetwork& node(int node);
   // Returns what a node has sent to all others.
   [[nodiscard]] MessageCount sent(int node);
+  // Returns how many nodes have called finish().
+  [[nodiscard]] int num_finishing();
 
  private:
   class Node;
@@ -60,6 +66,13 @@ class LocalNetwork {
   void begin_receive(const Channel& channel, std::span<std::byte> memory, NodeNetwork::Done done);
   void match(const Channel& channel) RP_REQUIRES(mutex_);
   void deliver();
+  void finish();
+  // Notes that a node has stopped that had not called finish().
+  void note_stop();
+  void notify();
+  // Returns whether no message is being delivered, and no function is being called or about to be.
+  [[nodiscard]] bool is_quiet() RP_REQUIRES(mutex_);
+  void expect_all_matched() RP_REQUIRES(mutex_);
 
   const LocalNetworkSettings settings_;
   std::vector<std::unique_ptr<Node>> nodes_;
@@ -69,6 +82,9 @@ class LocalNetwork {
   std::map<Channel, std::deque<Receive>> receives_ RP_GUARDED_BY(mutex_);
   std::vector<Match> matches_ RP_GUARDED_BY(mutex_);
   std::vector<MessageCount> sent_ RP_GUARDED_BY(mutex_);
+  std::size_t num_finishing_ RP_GUARDED_BY(mutex_) = 0;
+  std::size_t num_stopped_ RP_GUARDED_BY(mutex_) = 0;  // before they have finished
+  bool is_delivering_ RP_GUARDED_BY(mutex_) = false;
   bool has_ended_ RP_GUARDED_BY(mutex_) = false;
   std::thread wire_;
 };

@@ -55,6 +55,7 @@ void count_calls(NodeMessages& result, int num_nodes) {
     for (int node = 0; node < num_nodes; ++node) {
       nodes.emplace_back([&, node] {
         EXPECT_EQ(compare_nodes(network.node(node), own), std::vector<int>(static_cast<std::size_t>(num_nodes), 8));
+        network.node(node).finish();
       });
     }
     for (std::thread& node : nodes) node.join();
