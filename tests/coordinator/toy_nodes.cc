@@ -45,14 +45,10 @@ ToyResult run_node(const ToyConfig& config, const NodesSettings& nodes, NodeNetw
   Coordinator coordinator(*store, std::move(options));
   const WorkerWatch watch(workers, coordinator);
   const Meanwhile end(meanwhile);
-<<<<<<< HEAD
-  return train_toy(*store, coordinator, config, nodes.after_round);
-=======
-  ToyResult result = train_toy(*store, coordinator, config);
+  ToyResult result = train_toy(*store, coordinator, config, nodes.after_round);
   agreement.finish();
   network.finish();
   return result;
->>>>>>> h2
 }
 
 }  // namespace
