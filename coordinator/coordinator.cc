@@ -404,6 +404,7 @@ std::exception_ptr Coordinator::finish() {
   } catch (...) {
     return std::current_exception();
   }
+  if (ids_) ids_->finish();
   return nullptr;
 }
 

@@ -64,6 +64,7 @@ class NodeNetwork {
   // Waits until all messages are complete, and leaves the network. All nodes must call it, after all
   // calls of send() and receive(), except those of the functions that the network calls: they may
   // begin further messages, for which it waits as well. So a node can pass on what arrives late.
+  // Throws rp::Error if the network fails meanwhile.
   virtual void finish() = 0;
 
   // Drops all messages that are not complete. No function is called any more when it returns.

@@ -32,6 +32,11 @@ void CommunicatorIds::stop() {
   if (thread_.joinable()) thread_.join();
 }
 
+void CommunicatorIds::finish() {
+  stop();
+  if (network_.place().node == 0 && !has_sent_) send();
+}
+
 void CommunicatorIds::wait_for_workers() {
   pthread_setname_np(pthread_self(), "rp-nccl-ids");
   for (int worker = 0; worker < store_.num_workers(); ++worker) {
@@ -39,20 +44,23 @@ void CommunicatorIds::wait_for_workers() {
     WaitResult result = WaitResult::kTimedOut;
     while (result == WaitResult::kTimedOut) result = id.is_known.wait_at_least(1, {&stops_, kNsPerSecond});
     if (result == WaitResult::kStopped) return;
-    ids_[static_cast<std::size_t>(worker)] = id.bytes;
+    ids_[static_cast<std::size_t>(worker)] = {.bytes = id.bytes, .is_known = 1};
   }
   send();
 }
 
 void CommunicatorIds::send() {
+  has_sent_ = true;
   for (const int child : children_of(network_.place()))
     network_.send(child, kTag, std::as_bytes(std::span(ids_)), [] {});
 }
 
 void CommunicatorIds::publish() {
   for (int worker = 0; worker < store_.num_workers(); ++worker) {
+    const Id& received = ids_[static_cast<std::size_t>(worker)];
+    if (received.is_known == 0) continue;
     CommunicatorId& id = store_.communicator(worker);
-    id.bytes = ids_[static_cast<std::size_t>(worker)];
+    id.bytes = received.bytes;
     id.is_known.publish(1);
   }
 }

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstdint>
 #include <thread>
 #include <vector>
 
@@ -25,9 +26,15 @@ class CommunicatorIds {
 
   // Ends the thread. Does nothing if it has ended.
   void stop();
+  // Must be called before the network ends, unless the run has failed: the other nodes wait for the ids, also if not
+  // all workers have made theirs. REQUIRES: no worker will connect any more.
+  void finish();
 
  private:
-  using Ids = std::vector<decltype(CommunicatorId::bytes)>;  // by worker
+  struct Id {
+    decltype(CommunicatorId::bytes) bytes{};
+    std::int32_t is_known = 0;
+  };
 
   void wait_for_workers();
   void send();
@@ -35,7 +42,8 @@ class CommunicatorIds {
 
   Store& store_;
   NodeNetwork& network_;
-  Ids ids_;
+  std::vector<Id> ids_;    // by worker
+  bool has_sent_ = false;  // of the first node; used by the thread, and once it has ended
   std::atomic<bool> stops_{false};
   std::thread thread_;
 };

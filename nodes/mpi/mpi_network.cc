@@ -85,6 +85,7 @@ void MpiNetwork::finish() {
   if (state_ == State::kRunning) state_ = State::kFinishing;
   changed_.notify_all();
   while (state_ != State::kEnded) changed_.wait(mutex_);
+  if (error_) std::rethrow_exception(error_);
 }
 
 void MpiNetwork::stop() {
@@ -112,7 +113,7 @@ void MpiNetwork::run() {
     MutexLock lock(mutex_);
     finishes = state_ == State::kFinishing;
   }
-  if (finishes) MPI_Finalize();
+  if (finishes && !has_failed_) MPI_Finalize();
   MutexLock lock(mutex_);
   state_ = State::kEnded;
   changed_.notify_all();
@@ -142,7 +143,7 @@ void MpiNetwork::exchange_until_end() {
     {
       MutexLock lock(mutex_);
       while (state_ == State::kRunning && new_messages_.empty() && requests_.empty()) changed_.wait(mutex_);
-      if (state_ == State::kStopping) return;
+      if (state_ == State::kStopping || (state_ == State::kFinishing && has_failed_)) return;
       // Whatever the functions that test() has called have added is there: only they may add messages now.
       if (state_ == State::kFinishing && new_messages_.empty() && requests_.empty()) return;
       messages = std::exchange(new_messages_, {});
@@ -197,9 +198,14 @@ int MpiNetwork::test() {
 
 void MpiNetwork::fail(int code, const char* what) {
   has_failed_ = true;
-  report_failure(std::make_exception_ptr(
+  const auto failure = std::make_exception_ptr(
       Error(ExitCode::kNodeLost, cat("the network between the nodes has failed: Open MPI cannot ", what,
-                                     " a message: ", text_of(code), "; is another node gone?"))));
+                                     " a message: ", text_of(code), "; is another node gone?")));
+  {
+    MutexLock lock(mutex_);
+    error_ = failure;
+  }
+  report_failure(failure);
 }
 
 }  // namespace rp

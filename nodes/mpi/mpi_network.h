@@ -61,6 +61,7 @@ class MpiNetwork : public NodeNetwork {
   CondVar changed_;
   State state_ RP_GUARDED_BY(mutex_) = State::kStarting;
   std::string start_error_ RP_GUARDED_BY(mutex_);
+  std::exception_ptr error_ RP_GUARDED_BY(mutex_);  // of a message
   std::vector<Message> new_messages_ RP_GUARDED_BY(mutex_);
 
   // Used by the thread: messages on their way, in the same order.

@@ -69,6 +69,15 @@ TEST(Nodes, SkipTheSameSteps) {
   }
 }
 
+// GPUs connect before their first exchange, so the coordinators have no ids of communicators to pass on.
+TEST(Nodes, LeaveTheNetworkIfNoWorkerHasConnected) {
+  ToyConfig config;
+  config.num_steps = 0;
+  config.rounds_per_step = 4;
+  for (const std::vector<int>& workers : {std::vector{1, 1}, {2, 2, 2, 2}})
+    (void)run_toy_on_nodes(config, {.workers = workers, .reduce = Reduce::kNccl});
+}
+
 // Weights that no program makes would be the result.
 TEST(Nodes, WhoseProgramsMakeOtherCallsEndWithAnError) {
   ToyConfig config;

@@ -46,6 +46,7 @@ ToyResult run_node(const ToyConfig& config, const NodesSettings& nodes, NodeNetw
   const WorkerWatch watch(workers, coordinator);
   const Meanwhile end(meanwhile);
   ToyResult result = train_toy(*store, coordinator, config, nodes.after_round);
+  if (const std::exception_ptr error = coordinator.finish()) std::rethrow_exception(error);
   agreement.finish();
   network.finish();
   return result;
