@@ -169,7 +169,6 @@ class Catalogue {
   static Catalogue from_bytes(std::span<const std::byte> bytes);
 
   [[nodiscard]] NodePlace place() const { return place_; }
-  [[nodiscard]] Reduce reduce() const { return reduce_; }
   // Returns whether the workers exchange gradients with those of other nodes, so that a gradient buffer has a part of
   // each node's gradient.
   [[nodiscard]] bool workers_exchange() const { return reduce_ == Reduce::kNccl; }

@@ -103,7 +103,7 @@ void NodeCommunicator::check() {
 }
 
 // NCCL waits for its own operations, which may take long while a network is cut. So a thread of its own calls it.
-bool NodeCommunicator::abort() {
+void NodeCommunicator::abort() {
   std::shared_ptr<Abort> abort;
   {
     MutexLock lock(mutex_);
@@ -132,7 +132,6 @@ bool NodeCommunicator::abort() {
   MutexLock lock(abort->mutex);
   while (!abort->is_done && abort->patience.left_ns() > 0)
     abort->changed.wait_for_ns(abort->mutex, std::max<std::int64_t>(abort->patience.left_ns(), 1));
-  return abort->is_done;
 }
 
 bool NodeCommunicator::finish(std::int64_t timeout_ns) {

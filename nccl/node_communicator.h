@@ -69,10 +69,10 @@ class NodeCommunicator {
   void check() RP_EXCLUDES(mutex_);
 
   // Ends the communicator and everything that it has enqueued, at most once, and lets every wait
-  // return. Returns when NCCL uses no memory any more, whichever thread has called it first. Returns
-  // false if NCCL needs longer than kAbortNs: then the memory must stay until the process ends. Has
+  // return. Returns when NCCL uses no memory any more, whichever thread has called it first, or after
+  // kAbortNs: then the memory must stay until the process ends (Device::leave_to_process_end()). Has
   // no effect after finish(). Thread-safe.
-  bool abort() RP_EXCLUDES(mutex_);
+  void abort() RP_EXCLUDES(mutex_);
   static constexpr std::int64_t kAbortNs = kNsPerSecond;
 
   // Returns whether abort() was called. After an abort the stream goes on with what is enqueued behind

@@ -73,7 +73,7 @@ class NodeGradients {
   void end(Stream& stream);
 
   // Ends an exchange that is not done, and every wait for one. Thread-safe.
-  void abort() { (void)communicator_.abort(); }
+  void abort() { communicator_.abort(); }
   // The same if an exchange is not done; otherwise leaves the communicator. REQUIRES: no other thread
   // uses this object.
   void leave();
