@@ -148,7 +148,8 @@ void add_decoder_layers(Calls& calls, const GpuKernels& table, const KernelSizes
                                   .sine = layout.array<float>(angles),
                                   .sequence = s.tokens,
                                   .heads = s.heads,
-                                  .head_size = s.head_size};
+                                  .head_size = s.head_size,
+                                  .rotated = s.head_size};
   add(calls, "rotate", 2 * heads * kElementBytes + 2 * angles * 4,
       [=, &table](CUstream stream) { table.rotate(kElement, rotate, s.tokens, stream); });
   const std::int64_t count = s.tokens * s.intermediate;

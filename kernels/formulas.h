@@ -14,11 +14,12 @@ enum class NormKind : std::uint8_t {
   kOffset,     // round((1 + w) * x): Gemma
 };
 
-// The gated linear unit that joins the results of an MLP's first two products.
+// A gated linear unit, such as the one that joins the results of an MLP's first two products.
 enum class Activation : std::uint8_t {
   kSilu,          // gate * sigmoid(gate) * up
   kGeluTanh,      // gelu(gate) * up, with the tanh approximation: Gemma
   kClampedSwish,  // gate * sigmoid(1.702 * gate) * (up + 1), gate at most 7, up from -7 to 7: GPT-OSS
+  kSigmoid,       // sigmoid(gate) * up: the output gate of Qwen3.5's attention
 };
 
 }  // namespace rp

@@ -38,17 +38,18 @@ struct RmsNormGradRows {
   NormKind kind = NormKind::kRounded;
 };
 
-// Rotates pairs (x[i], x[i + head_size / 2]) of every head by the angle of its position, forwards
-// or back. A row is one position of one sequence, [heads, head_size]; row r is position r %
-// sequence.
+// Rotates pairs (x[i], x[i + rotated / 2]) of every head by the angle of its position, forwards or
+// back. A row is one position of one sequence, [heads, head_size]; row r is position r % sequence.
+// Elements of a head from `rotated` on are copied.
 struct RotateRows {
   const void* x = nullptr;
   void* y = nullptr;
-  const float* cosine = nullptr;  // [sequence, head_size / 2]
+  const float* cosine = nullptr;  // [sequence, rotated / 2]
   const float* sine = nullptr;
   std::int64_t sequence = 0;
   std::int64_t heads = 0;
   std::int64_t head_size = 0;
+  std::int64_t rotated = 0;  // even, at most head_size
   bool back = false;
 };
 

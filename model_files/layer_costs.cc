@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "common/text.h"
+#include "model_files/mixer_cost.h"
 #include "roundpipe/error.h"
 
 namespace rp {
@@ -20,37 +21,6 @@ std::uint64_t aligned(std::uint64_t value, std::uint64_t alignment) {
 
 std::uint64_t bytes_of(double bytes) { return static_cast<std::uint64_t>(std::llround(bytes)); }
 
-// The bytes read from and written to GPU memory per element, where an activation has e bytes.
-// docs/design/cost-model.md derives each number.
-struct ElementwiseTable {
-  double norm_forward = 0, norm_backward = 0;      // RMSNorm, per element of its input
-  double rotary_forward = 0, rotary_backward = 0;  // per element of queries and keys
-  double glu_forward = 0, glu_backward = 0;        // per element of the intermediate width
-  // Gather and weighted scatter, per element of the hidden width and expert that a token uses.
-  double expert_forward = 0, expert_backward = 0;
-};
-
-ElementwiseTable elementwise_table(Elementwise kind, double e) {
-  if (kind == Elementwise::kFused) {
-    return {.norm_forward = 2 * e,
-            .norm_backward = 3 * e,
-            .rotary_forward = 2 * e,
-            .rotary_backward = 2 * e,
-            .glu_forward = 3 * e,
-            .glu_backward = 5 * e,
-            .expert_forward = 5 * e,
-            .expert_backward = 5 * e};
-  }
-  return {.norm_forward = 28 + 4 * e,
-          .norm_backward = 60 + 8 * e,
-          .rotary_forward = 10 * e,
-          .rotary_backward = 15 * e,
-          .glu_forward = 5 * e,
-          .glu_backward = 9 * e,
-          .expert_forward = 7 * e,
-          .expert_backward = 9 * e};
-}
-
 // The cost of the gradient of a parameter for a microbatch, per element: traffic until the gradient
 // is in the sum, and memory in addition to the sum.
 struct GradientCost {
@@ -65,17 +35,14 @@ bool adds_up_in_fp16(const CostSettings& settings) {
 // Follows the implementation of models/ on a GPU. A product adds the weight's gradient to the fp32
 // sum itself, unless it accumulates in fp16: then it first computes the gradient in fp16
 // (models/layers/linear.h). Gradients of experts are also computed separately if LibTorch's product
-// is used (models/layers/grouped_linear.h). Gradients of norms and biases are computed in fp32, and
-// autograd adds them.
+// is used (models/layers/grouped_linear.h). Gradients of norms, biases and convolutions are computed
+// in fp32, and autograd adds them.
 GradientCost gradient_cost(const LayerTensor& tensor, const CostSettings& settings) {
   const auto e = static_cast<double>(settings.element_bytes);
   if (settings.elementwise == Elementwise::kEager) return {.bytes = 3 * e, .workspace_bytes = e};
-  switch (tensor.shape.size()) {
-    case 1: return {.bytes = 12, .workspace_bytes = 4};
-    case 3: return {.bytes = 8 + 3 * e, .workspace_bytes = e};
-    default:
-      return adds_up_in_fp16(settings) ? GradientCost{.bytes = 8 + e, .workspace_bytes = e} : GradientCost{.bytes = 8};
-  }
+  if (tensor.shape.size() != 2 && !tensor.is_of_experts) return {.bytes = 12, .workspace_bytes = 4};
+  if (tensor.shape.size() == 3) return {.bytes = 8 + 3 * e, .workspace_bytes = e};
+  return adds_up_in_fp16(settings) ? GradientCost{.bytes = 8 + e, .workspace_bytes = e} : GradientCost{.bytes = 8};
 }
 
 // Computes the costs of one model and one microbatch. The letters are those of
@@ -109,32 +76,32 @@ class CostModel {
 
   [[nodiscard]] LayerCost decoder_layer(const LayerTensors& tensors, const DecoderLayerConfig& layer) const {
     const Widths w(layer);
+    const MixerCost mixer = mixer_cost(layer, table_, settings_.sequence_length);
     LayerCost cost = sizes_of(tensors);
     cost.input_bytes = cost.output_bytes = boundary_bytes();
     const std::vector<LinearShape> linears = linears_of(layer, config_.hidden);
     add_gemms(linears, tensors, cost);
-    // Q K^T and P V: 2 x 2 Q FLOPs for each pair of positions that see each other.
-    cost.forward.attention_flops = 4 * settings_.sequences * w.q * pairs(layer.attention.window);
-    const double norms = num_norms(layer) * h_ + w.norms;
+    cost.forward.attention_flops = settings_.sequences * mixer.forward_flops;
+    const double norms = num_norms(layer) * h_;
     const double experts = layer.mlp.experts ? w.c * h_ : 0;
     const double sums = 2 * 3 * h_ * e_;  // two residual additions
     cost.forward.elementwise_bytes =
-        tokens_ * (norms * table_.norm_forward + (w.q + w.k) * table_.rotary_forward + w.c * w.i * table_.glu_forward +
+        tokens_ * (norms * table_.norm_forward + mixer.forward_bytes + w.c * w.i * table_.glu_forward +
                    experts * table_.expert_forward + sums + lora_bytes(linears, tensors));
-    cost.forward_workspace_bytes = bytes_of(tokens_ * e_ * std::max(2 * h_ + w.q + 2 * w.k, 2 * h_ + 3 * w.c * w.i));
+    cost.forward_workspace_bytes = bytes_of(tokens_ * e_ * (2 * h_ + std::max(mixer.forward_width, 3 * w.c * w.i)));
     if (!settings_.is_trained) return cost;
     const GradientCost gradients = gradients_of(tensors);
-    cost.backward.attention_flops = 2.5 * cost.forward.attention_flops;  // five products instead of two
-    cost.backward.elementwise_bytes = tokens_ * (norms * table_.norm_backward + (w.q + w.k) * table_.rotary_backward +
-                                                 w.c * w.i * table_.glu_backward + experts * table_.expert_backward +
-                                                 sums + 2 * lora_bytes(linears, tensors)) +
-                                      gradients.bytes;
-    cost.saved_bytes = saved_bytes(layer, w, linears, tensors);
-    // The gradients of the MLP's inner activations (gate, up, their product) or of queries, keys,
-    // values and the attention's output, in addition to the boundary's gradient; and the largest
-    // gradient of a parameter that is not added in place.
+    cost.backward.attention_flops = settings_.sequences * mixer.backward_flops;
+    cost.backward.elementwise_bytes =
+        tokens_ * (norms * table_.norm_backward + mixer.backward_bytes + w.c * w.i * table_.glu_backward +
+                   experts * table_.expert_backward + sums + 2 * lora_bytes(linears, tensors)) +
+        gradients.bytes;
+    cost.saved_bytes = saved_bytes(layer, w, mixer, linears, tensors);
+    // The gradients of the MLP's inner activations (gate, up, their product) or of the mixer's, in
+    // addition to the boundary's gradient; and the largest gradient of a parameter that is not
+    // added in place.
     cost.backward_workspace_bytes =
-        bytes_of(tokens_ * e_ * (2 * h_ + std::max(3 * w.c * w.i, 2 * w.q + 2 * w.k)) + gradients.workspace_bytes);
+        bytes_of(tokens_ * e_ * (2 * h_ + std::max(3 * w.c * w.i, mixer.backward_width)) + gradients.workspace_bytes);
     return cost;
   }
 
@@ -161,13 +128,8 @@ class CostModel {
  private:
   struct Widths {
     explicit Widths(const DecoderLayerConfig& layer)
-        : q(static_cast<double>(layer.attention.query_width())),
-          k(static_cast<double>(layer.attention.kv_width())),
-          i(static_cast<double>(layer.mlp.intermediate)),
-          c(static_cast<double>(layer.mlp.uses_per_token())),
-          norms(layer.attention.head_norm == AttentionConfig::HeadNorm::kNone ? 0 : q + k) {}
-    double q, k, i, c;
-    double norms;  // widths of the norms of queries and keys
+        : i(static_cast<double>(layer.mlp.intermediate)), c(static_cast<double>(layer.mlp.uses_per_token())) {}
+    double i, c;
   };
 
   static double num_norms(const DecoderLayerConfig& layer) {
@@ -180,14 +142,6 @@ class CostModel {
   }
 
   [[nodiscard]] std::uint64_t boundary_bytes() const { return bytes_of(tokens_ * h_ * e_); }
-
-  // Returns the number of pairs of positions that see each other causally in one sequence: the sum
-  // of min(i, w) over positions i.
-  [[nodiscard]] double pairs(std::int64_t window) const {
-    const auto s = static_cast<double>(settings_.sequence_length);
-    const double w = window > 0 ? std::min(s, static_cast<double>(window)) : s;
-    return w * s - w * (w - 1) / 2;
-  }
 
   // 2 in out FLOPs per token in forward; the same in backward for the input's gradient, and again
   // for the weight's if the weight is trained.
@@ -218,24 +172,15 @@ class CostModel {
   }
 
   // Returns what autograd keeps of a decoder layer with flash attention. Per token, in elements:
-  // the input and its normalised form; queries, keys and values, and with norms of queries and keys
-  // also their values before the norm; the attention's output; the residual sum and its normalised
+  // the input and its normalised form; the mixer's activations; the residual sum and its normalised
   // form; gate, up and their product. With experts: the gathered rows instead, for each expert of a
   // token, and the experts' outputs for the gradient of their weights. In fp32: one number per row
-  // of a norm and per head.
-  [[nodiscard]] std::uint64_t saved_bytes(const DecoderLayerConfig& layer, const Widths& w,
+  // of a norm, and those of the mixer.
+  [[nodiscard]] std::uint64_t saved_bytes(const DecoderLayerConfig& layer, const Widths& w, const MixerCost& mixer,
                                           const std::vector<LinearShape>& linears, const LayerTensors& tensors) const {
-    const AttentionConfig& attention = layer.attention;
     const double norms = num_norms(layer);
-    double elements = 2 * norms * h_ + 2 * w.q + 2 * w.k + w.norms + 3 * w.c * w.i;
-    double rows = norms + static_cast<double>(attention.num_heads);
-    switch (attention.head_norm) {
-      case AttentionConfig::HeadNorm::kNone: break;
-      case AttentionConfig::HeadNorm::kEachHead:
-        rows += static_cast<double>(attention.num_heads + attention.num_kv_heads);
-        break;
-      case AttentionConfig::HeadNorm::kWholeRow: rows += 2; break;
-    }
+    double elements = 2 * norms * h_ + mixer.saved_elements + 3 * w.c * w.i;
+    double rows = norms + mixer.saved_numbers;
     if (layer.mlp.experts) {
       elements += 2 * w.c * h_;
       rows += static_cast<double>(layer.mlp.experts->num) + 2 * w.c;

@@ -7,18 +7,13 @@
 #include <vector>
 
 #include "model_files/config/model_config.h"
+#include "model_files/elementwise_table.h"
 #include "model_files/head_chunks.h"
 #include "model_files/layer_tensors.h"
 #include "scheduler/gpu_profile.h"
 #include "scheduler/layer_cost.h"
 
 namespace rp {
-
-// How often elementwise operations pass their data through GPU memory.
-enum class Elementwise {
-  kFused,  // one pass for each RMSNorm, rotary embedding, SwiGLU, sum: as in models/
-  kEager,  // each operation of transformers' layers separately: the published runs
-};
 
 struct CostSettings {
   double sequences = 1;  // of a microbatch; may be a fraction if microbatches differ by one sequence

@@ -15,25 +15,33 @@ class LayerList {
   LayerList(const ModelConfig& config, std::int64_t layer, const PartSelection& selection)
       : config_(config), layer_(layer), selection_(selection) {}
 
-  void add(const std::string& name, std::vector<std::int64_t> shape, int tied_group = -1) {
+  void add(const std::string& name, std::vector<std::int64_t> shape, int tied_group = -1, bool is_of_experts = false) {
     // A tied head is the embedding, so the embedding's name decides.
     const std::string called = tied_group >= 0 ? embedding_in_model(config_) : name_in_model(config_, layer_, name);
-    tensors.push_back(
-        {.name = name, .shape = std::move(shape), .is_trained = selection_.trains(called), .tied_group = tied_group});
+    tensors.push_back({.name = name,
+                       .shape = std::move(shape),
+                       .is_trained = selection_.trains(called),
+                       .is_of_experts = is_of_experts,
+                       .tied_group = tied_group});
   }
 
   // Adds the weight, the bias and the LoRA pair of a linear layer.
   void add_linear(const LinearShape& linear) {
-    const auto shape_of = [&linear](std::vector<std::int64_t> shape) {
-      if (linear.num_experts > 0) shape.insert(shape.begin(), linear.num_experts);
+    const bool is_of_experts = linear.num_experts > 0;
+    const auto shape_of = [&](std::vector<std::int64_t> shape) {
+      if (is_of_experts) shape.insert(shape.begin(), linear.num_experts);
       return shape;
     };
-    add(linear.name + ".weight", shape_of({linear.out, linear.in}));
-    if (linear.has_bias) add(linear.name + ".bias", shape_of({linear.out}));
+    constexpr int kNotTied = -1;
+    add(linear.name + ".weight", shape_of({linear.out, linear.in}), kNotTied, is_of_experts);
+    if (linear.has_bias) add(linear.name + ".bias", shape_of({linear.out}), kNotTied, is_of_experts);
     if (!selection_.adapts(name_in_model(config_, layer_, linear.name), linear.is_expert_part)) return;
     const LoraSettings& lora = selection_.lora();
     const auto add_pair = [&](const char* suffix, std::vector<std::int64_t> shape) {
-      tensors.push_back({.name = linear.name + suffix, .shape = shape_of(std::move(shape)), .is_pair = true});
+      tensors.push_back({.name = linear.name + suffix,
+                         .shape = shape_of(std::move(shape)),
+                         .is_pair = true,
+                         .is_of_experts = is_of_experts});
     };
     add_pair(".lora_A.weight", {lora.rank, linear.in});
     add_pair(".lora_B.weight", {linear.out, lora.rank});
@@ -41,20 +49,15 @@ class LayerList {
   }
 
   void add_decoder_layer(const DecoderLayerConfig& layer) {
-    const AttentionConfig& attention = layer.attention;
     const auto norm = [&](const std::string& name) {
       if (!name.empty()) add(name + ".weight", {config_.hidden});
     };
     norm(layer.attention_norm);
     for (const LinearShape& linear : linears_of(layer, config_.hidden)) {
       add_linear(linear);
-      if (linear.name != "self_attn.o_proj") continue;
-      if (attention.head_norm != AttentionConfig::HeadNorm::kNone) {
-        const bool each = attention.head_norm == AttentionConfig::HeadNorm::kEachHead;
-        add("self_attn.q_norm.weight", {each ? attention.head_dim : attention.query_width()});
-        add("self_attn.k_norm.weight", {each ? attention.head_dim : attention.kv_width()});
-      }
-      if (attention.has_sinks) add("self_attn.sinks", {attention.num_heads});
+      const bool is_last_of_mixer = linear.name == "self_attn.o_proj" || linear.name == "linear_attn.out_proj";
+      if (!is_last_of_mixer) continue;
+      layer.delta_net ? add_rest_of_delta_net(*layer.delta_net) : add_rest_of_attention(layer.attention);
       norm(layer.attention_post_norm);
       norm(layer.mlp_norm);
     }
@@ -64,6 +67,23 @@ class LayerList {
   std::vector<LayerTensor> tensors;
 
  private:
+  // These add the parameters that belong to no linear layer.
+  void add_rest_of_attention(const AttentionConfig& attention) {
+    if (attention.head_norm != AttentionConfig::HeadNorm::kNone) {
+      const bool each = attention.head_norm == AttentionConfig::HeadNorm::kEachHead;
+      add("self_attn.q_norm.weight", {each ? attention.head_dim : attention.query_width()});
+      add("self_attn.k_norm.weight", {each ? attention.head_dim : attention.kv_width()});
+    }
+    if (attention.has_sinks) add("self_attn.sinks", {attention.num_heads});
+  }
+
+  void add_rest_of_delta_net(const DeltaNetConfig& net) {
+    add("linear_attn.conv1d.weight", {net.convolved_width(), 1, net.taps});
+    add("linear_attn.A_log", {net.num_value_heads});
+    add("linear_attn.dt_bias", {net.num_value_heads});
+    add("linear_attn.norm.weight", {net.value_dim});
+  }
+
   const ModelConfig& config_;
   const std::int64_t layer_;
   const PartSelection& selection_;

@@ -105,7 +105,7 @@ SelectionSummary summarise(const ModelConfig& config, const TrainedParts& parts)
       if (tensor.is_pair) continue;
       if (tensor.name == kHeadTensor && config.tied_head) continue;  // it is frozen or trained with the embedding
       weights.insert(name);
-      if (tensor.is_trained && tensor.shape.size() == 3) trained_experts.insert(name);
+      if (tensor.is_trained && tensor.is_of_experts && tensor.name.ends_with(".weight")) trained_experts.insert(name);
     }
     if (layer == 0 || layer > config.num_layers()) continue;
     for (const LinearShape& linear : linears_of(config.layers[i - 1], config.hidden)) {

@@ -3,12 +3,11 @@
 #include <ATen/ATen.h>
 
 #include <limits>
-#include <map>
 
 #include "common/bad_input.h"
 #include "common/text.h"
 #include "model_files/layer_tensors.h"
-#include "models/layers/attention.h"
+#include "models/layer_parameters.h"
 #include "models/layers/documents.h"
 #include "models/layers/embedding.h"
 #include "models/layers/expert_balance.h"
@@ -16,7 +15,7 @@
 #include "models/layers/kernel_call.h"
 #include "models/layers/linear.h"
 #include "models/layers/ops.h"
-#include "models/layers/rotary.h"
+#include "models/token_mixer.h"
 #include "roundpipe/recompute.h"
 
 namespace rp::models {
@@ -40,26 +39,18 @@ struct Border {
   }
 };
 
-// Makes placeholders for the tensors of a layer, in their order.
-std::vector<NamedParameter> placeholders(const LayerTensors& layer, at::ScalarType dtype) {
-  std::vector<NamedParameter> parameters;
-  for (const LayerTensor& tensor : layer.tensors)
-    parameters.push_back({tensor.name, placeholder(tensor.shape, dtype).requires_grad_(tensor.is_trained)});
-  return parameters;
-}
-
 class Embedding : public Layer {
  public:
   Embedding(const ModelConfig& config, const LayerTensors& tensors, at::ScalarType dtype)
       : padding_id_(config.padding_id),
         scale_(at::scalar_tensor(config.embedding_scale, at::kDouble).to(dtype).item<double>()),
-        parameters_(placeholders(tensors, dtype)) {}
+        parameters_(tensors, {}, dtype) {}
 
-  std::vector<NamedParameter> parameters() override { return parameters_; }
+  std::vector<NamedParameter> parameters() override { return parameters_.all(); }
 
   Tensors forward(const Tensors& inputs) override {
     Border border = Border::of(inputs);
-    const at::Tensor rows_bth = embed(parameters_[0].value, inputs.at(0), padding_id_);
+    const at::Tensor rows_bth = embed(parameters_.all()[0].value, inputs.at(0), padding_id_);
     border.x_bth = scale_ == 1 ? rows_bth : rows_bth * scale_;
     if (!border.documents_bk.defined() || !runs_on_gpu(rows_bth)) return border.tensors();
     // Code on a GPU cannot throw. Therefore sequences with wrong document lengths become NaN, just as
@@ -72,47 +63,41 @@ class Embedding : public Layer {
  private:
   std::int64_t padding_id_;
   double scale_;  // rounded to the activations' dtype
-  std::vector<NamedParameter> parameters_;
+  LayerParameters parameters_;
 };
 
 class DecoderLayer : public Layer {
  public:
   DecoderLayer(const ModelConfig& config, const DecoderLayerConfig& layer, const LayerTensors& tensors,
                const LoraSettings& lora, at::ScalarType dtype)
-      : config_(layer),
-        lora_(lora),
-        epsilon_(config.norm_epsilon),
-        norm_kind_(config.norm),
-        parameters_(placeholders(tensors, dtype)) {
-    if (rotates()) frequencies_ = rotary_frequencies(layer.attention.rope, layer.attention.head_dim);
-    for (const NamedParameter& parameter : parameters_) by_name_.emplace(parameter.name, parameter.value);
-    for (const char* name : {"q_proj", "k_proj", "v_proj"}) qkv_.push_back(linear_named(cat("self_attn.", name)));
-    output_ = linear_named("self_attn.o_proj");
+      : mlp_config_(layer.mlp),
+        dropout_(lora.dropout),
+        norm_{.epsilon = config.norm_epsilon, .kind = config.norm},
+        parameters_(tensors, lora, dtype),
+        mixer_(layer.delta_net ? make_delta_net(*layer.delta_net, norm_, parameters_)
+                               : make_attention(layer.attention, norm_, parameters_)),
+        attention_norm_h_(parameters_.tensor(layer.attention_norm + ".weight")),
+        attention_post_norm_h_(parameters_.tensor(layer.attention_post_norm + ".weight")),
+        mlp_norm_h_(parameters_.tensor(layer.mlp_norm + ".weight")),
+        mlp_post_norm_h_(parameters_.tensor(layer.mlp_post_norm + ".weight")) {
     if (layer.mlp.experts) {
-      experts_ = {.router = linear_named(layer.mlp.experts->router_name),
-                  .gate = linear_named("mlp.experts.gate_proj"),
-                  .up = linear_named("mlp.experts.up_proj"),
-                  .down = linear_named("mlp.experts.down_proj")};
+      experts_ = {.router = parameters_.linear(layer.mlp.experts->router_name),
+                  .gate = parameters_.linear("mlp.experts.gate_proj"),
+                  .up = parameters_.linear("mlp.experts.up_proj"),
+                  .down = parameters_.linear("mlp.experts.down_proj")};
     } else {
-      for (const char* name : {"gate_proj", "up_proj"}) gate_up_.push_back(linear_named(cat("mlp.", name)));
-      down_ = linear_named("mlp.down_proj");
+      for (const char* name : {"gate_proj", "up_proj"}) gate_up_.push_back(parameters_.linear(cat("mlp.", name)));
+      down_ = parameters_.linear("mlp.down_proj");
     }
-    attention_norm_h_ = named(config_.attention_norm + ".weight");
-    attention_post_norm_h_ = named(config_.attention_post_norm + ".weight");
-    mlp_norm_h_ = named(config_.mlp_norm + ".weight");
-    mlp_post_norm_h_ = named(config_.mlp_post_norm + ".weight");
-    query_norm_ = named("self_attn.q_norm.weight");
-    key_norm_ = named("self_attn.k_norm.weight");
-    sinks_n_ = named("self_attn.sinks");
   }
 
-  std::vector<NamedParameter> parameters() override { return parameters_; }
+  std::vector<NamedParameter> parameters() override { return parameters_.all(); }
 
   void train(bool on) override {
-    const double dropout = on ? lora_.dropout : 0;
-    for (LinearWeights& weights : qkv_) weights.lora.dropout = dropout;
+    const double dropout = on ? dropout_ : 0;
+    mixer_->set_dropout(dropout);
     for (LinearWeights& weights : gate_up_) weights.lora.dropout = dropout;
-    for (LinearWeights* weights : {&output_, &down_, &experts_.router, &experts_.gate, &experts_.up, &experts_.down}) {
+    for (LinearWeights* weights : {&down_, &experts_.router, &experts_.gate, &experts_.up, &experts_.down}) {
       weights->lora.dropout = dropout;
     }
   }
@@ -120,137 +105,59 @@ class DecoderLayer : public Layer {
   Tensors forward(const Tensors& inputs) override {
     const Border below = Border::of(inputs);
     const at::Tensor& x_bth = below.x_bth;
-    const at::Tensor attended_bth =
-        norm(attention(norm(x_bth, attention_norm_h_), below.documents_bk), attention_post_norm_h_);
+    const at::Tensor mixed_bth =
+        norm_(mixer_->forward(norm_(x_bth, attention_norm_h_), below.documents_bk), attention_post_norm_h_);
     const auto [y_bth, normal_bth] = mlp_norm_h_.defined()
-                                         ? add_rms_norm(x_bth, attended_bth, mlp_norm_h_, epsilon_, norm_kind_)
-                                         : unnormalised(x_bth + attended_bth);
-    const MixtureOutput mixed = mlp(normal_bth);
-    return Border{y_bth + norm(mixed.y, mlp_post_norm_h_), below.documents_bk, sum_of(below.balance, mixed.balance)}
+                                         ? add_rms_norm(x_bth, mixed_bth, mlp_norm_h_, norm_.epsilon, norm_.kind)
+                                         : unnormalised(x_bth + mixed_bth);
+    const MixtureOutput output = mlp(normal_bth);
+    return Border{y_bth + norm_(output.y, mlp_post_norm_h_), below.documents_bk, sum_of(below.balance, output.balance)}
         .tensors();
   }
 
  private:
-  // Returns an undefined tensor if there is no parameter of this name.
-  [[nodiscard]] at::Tensor named(const std::string& name) const {
-    const auto found = by_name_.find(name);
-    return found == by_name_.end() ? at::Tensor() : found->second;
-  }
-  [[nodiscard]] LinearWeights linear_named(const std::string& name) const {
-    return {.weight_oi = named(name + ".weight"), .bias_o = named(name + ".bias"), .lora = pair_named(name)};
-  }
-  [[nodiscard]] LoraPair pair_named(const std::string& name) const {
-    return {.a_ri = named(name + ".lora_A.weight"),
-            .b_or = named(name + ".lora_B.weight"),
-            .magnitude_o = named(name + ".lora_magnitude_vector"),
-            .scale = lora_.scale(),
-            .dropout = lora_.dropout};
-  }
-
-  // Returns x itself if the model has no such norm.
-  [[nodiscard]] at::Tensor norm(const at::Tensor& x, const at::Tensor& weight) const {
-    return weight.defined() ? rms_norm(x, weight, epsilon_, norm_kind_) : x;
-  }
   static NormalisedSum unnormalised(const at::Tensor& sum) { return {sum, sum}; }
-
-  // Splits a projection [b, t, count * d] into heads, and normalises them if the model does.
-  [[nodiscard]] at::Tensor heads(const at::Tensor& x, std::int64_t count, const at::Tensor& weight) const {
-    const bool is_whole_row = config_.attention.head_norm == AttentionConfig::HeadNorm::kWholeRow;
-    const at::Tensor rows = is_whole_row ? norm(x, weight) : x;
-    const at::Tensor x_btnd = rows.view({x.size(0), x.size(1), count, config_.attention.head_dim});
-    return is_whole_row ? x_btnd : norm(x_btnd, weight);
-  }
-
-  [[nodiscard]] bool rotates() const { return config_.attention.rope.kind != RopeConfig::Kind::kNone; }
-
-  [[nodiscard]] at::Tensor attention(const at::Tensor& x_bth, const at::Tensor& documents_bk) {
-    const std::vector<at::Tensor> qkv = linears(x_bth, qkv_);
-    const AttentionConfig& attention = config_.attention;
-    at::Tensor q_btnd = heads(qkv[0], attention.num_heads, query_norm_);
-    at::Tensor k_btmd = heads(qkv[1], attention.num_kv_heads, key_norm_);
-    const at::Tensor v_btmd = qkv[2].view({x_bth.size(0), x_bth.size(1), attention.num_kv_heads, attention.head_dim});
-    if (rotates()) {
-      const std::int64_t length = x_bth.size(1);
-      RotaryTable table = rotary_table(length, x_bth);
-      std::optional<RotaryTable> of_queries =
-          growing_table(table, attention.query_growth, attention.query_growth_positions, x_bth.scalar_type());
-      if (documents_bk.defined()) {
-        const at::Tensor positions_bt = document_positions(documents_bk, length);
-        table = rotary_table_at(table, positions_bt);
-        if (of_queries) of_queries = rotary_table_at(*of_queries, positions_bt);
-      }
-      q_btnd = rotate_heads(q_btnd, of_queries ? *of_queries : table);
-      k_btmd = rotate_heads(k_btmd, table);
-    }
-    const AttentionRule rule{
-        .scale = attention.scale, .window = attention.window, .sinks_n = sinks_n_, .documents_bk = documents_bk};
-    return linear(causal_attention(q_btnd, k_btmd, v_btmd, rule).flatten(2), output_);
-  }
 
   // Returns no balance if the layer has no experts.
   [[nodiscard]] MixtureOutput mlp(const at::Tensor& x_bth) const {
-    if (config_.mlp.experts) return mixture_of_experts(x_bth, experts_, *config_.mlp.experts, config_.mlp.activation);
+    if (mlp_config_.experts) return mixture_of_experts(x_bth, experts_, *mlp_config_.experts, mlp_config_.activation);
     const std::vector<at::Tensor> gate_up = linears(x_bth, gate_up_);
     // If a norm follows, its backward pass reads the product, so the product cannot be left out.
-    return {linear(glu(gate_up[0], gate_up[1], config_.mlp.activation), down_,
+    return {linear(glu(gate_up[0], gate_up[1], mlp_config_.activation), down_,
                    outputs_are_read() || mlp_post_norm_h_.defined()),
             {}};
   }
 
-  // Returns the table for `length` positions, with the dtype and device of x. On the CPU it is
-  // computed again only if the length or dtype of the microbatches changes. On a GPU it is always
-  // computed again, because a stored table would occupy memory for every layer.
-  RotaryTable rotary_table(std::int64_t length, const at::Tensor& x) {
-    const at::ScalarType dtype = config_.attention.rope.rounds_table ? x.scalar_type() : at::kFloat;
-    const double factor = config_.attention.rope.attention_factor;
-    if (frequencies_.device() != x.device()) frequencies_ = frequencies_.to(x.device(), /*non_blocking=*/true);
-    if (runs_on_gpu(x)) return make_rotary_table(frequencies_, length, dtype, factor);
-    if (!table_ || table_length_ != length || table_dtype_ != dtype) {
-      table_ = make_rotary_table(frequencies_, length, dtype, factor);
-      table_length_ = length;
-      table_dtype_ = dtype;
-    }
-    return *table_;
-  }
-
-  const DecoderLayerConfig config_;
-  const LoraSettings lora_;
-  const double epsilon_;
-  const NormKind norm_kind_;
-  const std::vector<NamedParameter> parameters_;
-  std::map<std::string, at::Tensor> by_name_;
-  std::vector<LinearWeights> qkv_, gate_up_;
-  LinearWeights output_, down_;
+  const MlpConfig mlp_config_;
+  const double dropout_;
+  const Norm norm_;
+  const LayerParameters parameters_;
+  const std::unique_ptr<TokenMixer> mixer_;
+  std::vector<LinearWeights> gate_up_;
+  LinearWeights down_;
   ExpertWeights experts_;
   // Undefined if the model has no such norm.
-  at::Tensor attention_norm_h_, attention_post_norm_h_, mlp_norm_h_, mlp_post_norm_h_;
-  at::Tensor query_norm_, key_norm_;  // undefined, [d] or [n d], and [d] or [m d]
-  at::Tensor sinks_n_;                // undefined if there are none
-  at::Tensor frequencies_;            // fp32 [d / 2]
-
-  std::optional<RotaryTable> table_;
-  std::int64_t table_length_ = 0;
-  at::ScalarType table_dtype_ = at::kFloat;
+  const at::Tensor attention_norm_h_, attention_post_norm_h_, mlp_norm_h_, mlp_post_norm_h_;
 };
 
 class Head : public Layer {
  public:
   Head(const ModelConfig& config, const LayerTensors& tensors, at::ScalarType dtype)
-      : epsilon_(config.norm_epsilon), norm_kind_(config.norm), parameters_(placeholders(tensors, dtype)) {}
+      : norm_{.epsilon = config.norm_epsilon, .kind = config.norm}, parameters_(tensors, {}, dtype) {}
 
-  std::vector<NamedParameter> parameters() override { return parameters_; }
+  std::vector<NamedParameter> parameters() override { return parameters_.all(); }
 
   Tensors forward(const Tensors& inputs) override {
     const ExpertBalance balance = Border::of(inputs).balance;
-    const at::Tensor x_bth = rms_norm(inputs.at(0), parameters_[0].value, epsilon_, norm_kind_);
-    if (!balance.is_defined()) return {x_bth, parameters_[1].value};
-    return {x_bth, parameters_[1].value, balance.probabilities_e, balance.counts};
+    const at::Tensor x_bth = norm_(inputs.at(0), parameters_.all()[0].value);
+    const at::Tensor& weight_vh = parameters_.all()[1].value;
+    if (!balance.is_defined()) return {x_bth, weight_vh};
+    return {x_bth, weight_vh, balance.probabilities_e, balance.counts};
   }
 
  private:
-  double epsilon_;
-  NormKind norm_kind_;
-  std::vector<NamedParameter> parameters_;
+  Norm norm_;
+  LayerParameters parameters_;
 };
 
 }  // namespace

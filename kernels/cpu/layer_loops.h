@@ -86,7 +86,7 @@ void rms_norm_grad_rows(const RmsNormGradRows& a, std::int64_t begin, std::int64
 
 template <typename T>
 void rotate_rows(const RotateRows& a, std::int64_t begin, std::int64_t end) {
-  const std::int64_t half = a.head_size / 2;
+  const std::int64_t half = a.rotated / 2;
   const float direction = a.back ? -1.0F : 1.0F;
   for (std::int64_t row = begin; row < end; ++row) {
     const float* cosine = a.cosine + row % a.sequence * half;
@@ -103,6 +103,7 @@ void rotate_rows(const RotateRows& a, std::int64_t begin, std::int64_t end) {
         store(y + i, first * c - second * s, n, part);
         store(y + half + i, second * c + first * s, n, part);
       });
+      std::copy_n(x + a.rotated, a.head_size - a.rotated, y + a.rotated);
     }
   }
 }
@@ -128,6 +129,9 @@ RP_INLINE Gated gated(Floats gate, Floats up) {
             .slope = s + gate * s * (1.0F - s) * (kFactor * (1.0F + 3.0F * kCubic * square)),
             .up = up,
             .up_slope = all(1.0F)};
+  } else if constexpr (kActivation == Activation::kSigmoid) {
+    const Floats s = sigmoid(gate);
+    return {.value = s, .slope = s * (1.0F - s), .up = up, .up_slope = all(1.0F)};
   } else {
     constexpr float kLimit = 7.0F, kFactor = 1.702F;
     const Floats g = gate > kLimit ? all(kLimit) : gate;
@@ -170,6 +174,7 @@ void glu_elements(const Glu& a, std::int64_t begin, std::int64_t end) {
     case Activation::kSilu: return gate_elements<T, Activation::kSilu>(a, begin, end);
     case Activation::kGeluTanh: return gate_elements<T, Activation::kGeluTanh>(a, begin, end);
     case Activation::kClampedSwish: return gate_elements<T, Activation::kClampedSwish>(a, begin, end);
+    case Activation::kSigmoid: return gate_elements<T, Activation::kSigmoid>(a, begin, end);
   }
 }
 
@@ -179,6 +184,7 @@ void glu_grad_elements(const GluGrad& a, std::int64_t begin, std::int64_t end) {
     case Activation::kSilu: return gate_grad_elements<T, Activation::kSilu>(a, begin, end);
     case Activation::kGeluTanh: return gate_grad_elements<T, Activation::kGeluTanh>(a, begin, end);
     case Activation::kClampedSwish: return gate_grad_elements<T, Activation::kClampedSwish>(a, begin, end);
+    case Activation::kSigmoid: return gate_grad_elements<T, Activation::kSigmoid>(a, begin, end);
   }
 }
 

@@ -27,6 +27,10 @@ __device__ inline Gated gated(Activation activation, float gate, float up) {
     const float square = gate * gate, s = sigmoid(kFactor * (gate + kCubic * square * gate));
     return {gate * s, s + gate * s * (1.0F - s) * (kFactor * (1.0F + 3.0F * kCubic * square)), up, 1.0F};
   }
+  if (activation == Activation::kSigmoid) {
+    const float s = sigmoid(gate);
+    return {s, s * (1.0F - s), up, 1.0F};
+  }
   constexpr float kLimit = 7.0F, kFactor = 1.702F;
   const float g = gate > kLimit ? kLimit : gate,
               u = up > kLimit    ? kLimit

@@ -23,14 +23,16 @@ __global__ void __launch_bounds__(kThreads) fill_table(RotaryAngles a) {
   }
 }
 
-// One block per row; its threads process the packs of the first halves of its heads. kAligned: each
-// half is aligned too.
+// One block per row; its threads process the packs of the first halves of its heads' rotated parts,
+// then those of the parts that are not rotated. kAligned: each half and each head is aligned too.
 template <typename T, bool kAligned>
 __global__ void __launch_bounds__(kThreads) rotate_rows(RotateRows a, std::int64_t rows) {
-  const std::int64_t half = a.head_size / 2;
+  const std::int64_t half = a.rotated / 2, rest = a.head_size - a.rotated;
   // 32 bits, because a 64-bit division needs a hundred instructions.
   const auto packs = static_cast<unsigned>(divide_up(half, kPack<T>));  // of a half
   const auto items = static_cast<unsigned>(a.heads) * packs;
+  const auto rest_packs = static_cast<unsigned>(divide_up(rest, kPack<T>));
+  const unsigned rest_items = a.x == a.y ? 0 : static_cast<unsigned>(a.heads) * rest_packs;
   const float direction = a.back ? -1.0F : 1.0F;
   for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const float* cosine = a.cosine + row % a.sequence * half;
@@ -52,6 +54,12 @@ __global__ void __launch_bounds__(kThreads) rotate_rows(RotateRows a, std::int64
       store<kAligned>(y, left, first);
       store<kAligned>(y + half, left, second);
     }
+    for (unsigned item = threadIdx.x; item < rest_items; item += blockDim.x) {
+      const std::int64_t i = std::int64_t{item % rest_packs} * kPack<T>;
+      const std::int64_t offset = (row * a.heads + item / rest_packs) * a.head_size + a.rotated + i;
+      const Pack<T> copied = load<kAligned>(static_cast<const T*>(a.x) + offset, rest - i);
+      store<kAligned>(static_cast<T*>(a.y) + offset, rest - i, copied);
+    }
   }
 }
 
@@ -67,12 +75,14 @@ void rotary_table(DType dtype, const RotaryAngles& call, void* stream) {
 void rotate(DType dtype, const RotateRows& call, std::int64_t rows, void* stream) {
   with_element(dtype, [&](auto type) {
     using T = decltype(type);
-    const std::int64_t half = call.head_size / 2, items = call.heads * divide_up(half, kPack<T>);
+    const std::int64_t half = call.rotated / 2, rest = call.head_size - call.rotated;
+    const std::int64_t items = call.heads * divide_up(std::max(half, rest), kPack<T>);
     if (items == 0) return;
     const std::int64_t threads = std::min<std::int64_t>(kThreads, divide_up(items, kWarp) * kWarp);
     const Grid grid = {.blocks = rows, .threads = static_cast<unsigned>(threads)};
     if (items > kMaxItems) refuse_launch("rotate", grid, "its rows are too long", "4 billion elements are possible");
-    const bool aligned = rows_are_aligned<T>(half) && are_aligned({call.x, call.y, call.cosine, call.sine});
+    const bool aligned =
+        rows_are_aligned<T>(half) && rows_are_aligned<T>(call.head_size) && are_aligned({call.x, call.y, call.cosine, call.sine});
     with_condition(aligned, [&](auto is_aligned) {
       launch("rotate", rotate_rows<T, decltype(is_aligned)::value>, grid, stream, call, rows);
     });

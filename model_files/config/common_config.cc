@@ -5,8 +5,6 @@
 namespace rp {
 namespace {
 
-constexpr std::int64_t kMaxWidth = std::int64_t{1} << 20;  // hidden size, heads
-constexpr std::int64_t kMaxHeadDim = 4096;
 constexpr std::int64_t kMaxVocabulary = std::int64_t{1} << 24;
 constexpr std::int64_t kMaxPositions = std::int64_t{1} << 31;
 constexpr std::int64_t kMaxExperts = 65'536;
@@ -101,11 +99,31 @@ void read_yarn(const ConfigSection& rope, RopeConfig& result) {
   result.attention_factor = number("attention_factor", derived);
 }
 
-// `rope` is the object under `key`. `theta` is the value for an object without rope_theta.
-RopeConfig read_rope(const ConfigSection& file, const ConfigSection& rope, const char* key, double theta,
-                     std::int64_t max_positions) {
-  RopeConfig result{.theta = rope.has("rope_theta") ? rope.number("rope_theta", 1, 1e15) : theta};
-  rope.require("partial_rotary_factor", 1);
+// The values of keys that the object with the rotary parameters lacks.
+struct RopeDefaults {
+  double theta = 0;
+  std::optional<double> rotated_part{};  // as in FamilyDefaults
+};
+
+// Reads the share of a head that is rotated. A value next to the rotary parameters counts if they
+// have none.
+double read_rotated_part(const ConfigSection& file, const ConfigSection& rope, std::optional<double> otherwise) {
+  constexpr const char* kKey = "partial_rotary_factor";
+  if (!otherwise) {
+    for (const ConfigSection* section : {&file, &rope}) section->require(kKey, 1);
+    return 1;
+  }
+  for (const ConfigSection* section : {&rope, &file}) {
+    if (section->has(kKey)) return section->number(kKey, 1e-3, 1);
+  }
+  return *otherwise;
+}
+
+// `rope` is the object under `key`.
+RopeConfig read_rope(const ConfigSection& file, const ConfigSection& rope, const char* key,
+                     const RopeDefaults& defaults, std::int64_t max_positions) {
+  RopeConfig result{.theta = rope.has("rope_theta") ? rope.number("rope_theta", 1, 1e15) : defaults.theta,
+                    .rotated_part = read_rotated_part(file, rope, defaults.rotated_part)};
   const std::string type = rope.text("rope_type", rope.text("type", "default").c_str());
   if (type == "default") return result;
   result.kind = type == "linear"   ? RopeConfig::Kind::kLinear
@@ -127,21 +145,22 @@ double read_theta(const ConfigSection& file, const char* key, double otherwise) 
   return file.has(key) ? file.number(key, 1, 1e15) : otherwise;
 }
 
-RopeConfig read_flat_rope(const ConfigSection& file, const char* key, double theta, std::int64_t max_positions) {
+RopeConfig read_flat_rope(const ConfigSection& file, const char* key, RopeDefaults defaults,
+                          std::int64_t max_positions) {
   const ConfigSection rope = file.section(key);
   if (const std::string member = rope.nested(); !member.empty()) {
     throw file.refuse(key, " has parameters of its own for ", quoted_name(member), ", which this family does not have");
   }
-  return read_rope(file, rope, key, read_theta(file, "rope_theta", theta), max_positions);
+  defaults.theta = read_theta(file, "rope_theta", defaults.theta);
+  return read_rope(file, rope, key, defaults, max_positions);
 }
 
 // Programs disagree about which of the two keys takes precedence, so both must describe the same
 // rotation.
-RopeConfig read_rope(const ConfigSection& file, double theta, std::int64_t max_positions) {
-  file.require("partial_rotary_factor", 1);
+RopeConfig read_rope(const ConfigSection& file, const RopeDefaults& defaults, std::int64_t max_positions) {
   const char* key = file.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
-  const RopeConfig rope = read_flat_rope(file, key, theta, max_positions);
-  if (file.has("rope_scaling") && read_flat_rope(file, "rope_scaling", theta, max_positions) != rope) {
+  const RopeConfig rope = read_flat_rope(file, key, defaults, max_positions);
+  if (file.has("rope_scaling") && read_flat_rope(file, "rope_scaling", defaults, max_positions) != rope) {
     throw file.refuse("rope_parameters and rope_scaling describe different rotary frequencies; remove the wrong one");
   }
   return rope;
@@ -182,7 +201,14 @@ DecoderLayerConfig read_common(const ConfigSection& file, const FamilyDefaults& 
   config.quantization = read_quantization(file);
   DecoderLayerConfig layer;
   layer.attention = read_heads(file, defaults, config.hidden);
-  if (!defaults.rope_by_type) layer.attention.rope = read_rope(file, defaults.rope_theta, config.max_sequence_length);
+  if (!defaults.rope_by_type) {
+    layer.attention.rope = read_rope(file, {.theta = defaults.rope_theta, .rotated_part = defaults.rotated_part},
+                                     config.max_sequence_length);
+  }
+  if (const std::int64_t rotated = layer.attention.rotated_dim(); rotated < 2 || rotated % 2 != 0) {
+    throw file.refuse("partial_rotary_factor ", layer.attention.rope.rotated_part, " of head_dim ",
+                      layer.attention.head_dim, " are ", rotated, " elements, but must be an even number above 0");
+  }
   if (file.has("intermediate_size")) layer.mlp.intermediate = file.integer("intermediate_size", kMaxInner);
   return layer;
 }
@@ -191,7 +217,8 @@ RopesByType read_ropes_by_type(const ConfigSection& file, const RopesByType& def
                                std::int64_t max_positions) {
   constexpr const char* kKey = "rope_parameters";
   if (!file.has(kKey)) {
-    RopesByType ropes = {read_flat_rope(file, "rope_scaling", defaults.full.theta, max_positions), defaults.sliding};
+    RopesByType ropes = {read_flat_rope(file, "rope_scaling", {.theta = defaults.full.theta}, max_positions),
+                         defaults.sliding};
     ropes.sliding.theta =
         read_theta(file, local_theta_key != nullptr ? local_theta_key : "rope_theta", defaults.sliding.theta);
     return ropes;
@@ -200,7 +227,7 @@ RopesByType read_ropes_by_type(const ConfigSection& file, const RopesByType& def
   const auto rope_of = [&](const char* type, const RopeConfig& otherwise) {
     if (!both.has(type))
       throw file.refuse(kKey, " has nothing for ", quoted_name(type), "; layers of this family rotate by their type");
-    RopeConfig rope = read_rope(file, both.section(type), kKey, otherwise.theta, max_positions);
+    RopeConfig rope = read_rope(file, both.section(type), kKey, {.theta = otherwise.theta}, max_positions);
     rope.truncates = true;  // transformers 5 looks for `truncate` in the outer object, which never has it
     return rope;
   };
@@ -213,15 +240,16 @@ void add_layers(const ConfigSection& file, const DecoderLayerConfig& layer, Mode
   config.layers.assign(static_cast<std::size_t>(file.integer("num_hidden_layers", kMaxLayers)), layer);
 }
 
-std::vector<std::string> read_layer_types(const ConfigSection& file, std::int64_t num_layers) {
+std::vector<std::string> read_layer_types(const ConfigSection& file, std::int64_t num_layers,
+                                          std::string_view other_type) {
   std::vector<std::string> types = file.texts("layer_types");
   if (!types.empty() && types.size() != static_cast<std::size_t>(num_layers)) {
     throw file.refuse("layer_types has ", types.size(), " entries, but num_hidden_layers is ", num_layers);
   }
   for (const std::string& type : types) {
-    if (type == "full_attention" || type == "sliding_attention") continue;
-    throw file.refuse("layer_types has ", quoted_name(type),
-                      "; the supported ones are 'full_attention' and 'sliding_attention'");
+    if (type == "full_attention" || type == other_type) continue;
+    throw file.refuse("layer_types has ", quoted_name(type), "; the supported ones are 'full_attention' and ",
+                      quoted_name(other_type));
   }
   return types;
 }

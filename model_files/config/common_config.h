@@ -4,7 +4,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "model_files/config/config_section.h"
@@ -12,6 +14,8 @@
 
 namespace rp {
 
+inline constexpr std::int64_t kMaxWidth = std::int64_t{1} << 20;  // hidden size, number of heads, all heads together
+inline constexpr std::int64_t kMaxHeadDim = 4096;
 inline constexpr std::int64_t kMaxInner = std::int64_t{1} << 22;  // intermediate size
 inline constexpr std::int64_t kMaxWindow = std::int64_t{1} << 31;
 inline constexpr std::int64_t kMaxLayers = 10'000;
@@ -31,6 +35,7 @@ struct FamilyDefaults {
   const char* activation_key = "hidden_act";
   const char* activation = "silu";  // the only supported value
   bool rope_by_type = false;        // leaves the rotary parameters to read_ropes_by_type()
+  std::optional<double> rotated_part{};  // nullopt: heads can only be rotated as a whole
 };
 
 // Returns the dtype of the weights; nullopt if the file does not have one.
@@ -59,9 +64,9 @@ struct RopesByType {
 // Adds num_hidden_layers copies of `layer`.
 void add_layers(const ConfigSection& file, const DecoderLayerConfig& layer, ModelConfig& config);
 
-// Returns "full_attention" or "sliding_attention" for each layer; empty if the file has no
-// layer_types.
-[[nodiscard]] std::vector<std::string> read_layer_types(const ConfigSection& file, std::int64_t num_layers);
+// Returns "full_attention" or `other_type` for each layer; empty if the file has no layer_types.
+[[nodiscard]] std::vector<std::string> read_layer_types(const ConfigSection& file, std::int64_t num_layers,
+                                                        std::string_view other_type = "sliding_attention");
 
 // Sets the window of each layer that has one to the file's sliding_window, or to `otherwise` if the
 // file has none. These are the layers that layer_types calls "sliding_attention"; without

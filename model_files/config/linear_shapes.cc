@@ -3,16 +3,25 @@
 namespace rp {
 
 std::vector<LinearShape> linears_of(const DecoderLayerConfig& layer, std::int64_t hidden) {
-  const AttentionConfig& attention = layer.attention;
   const MlpConfig& mlp = layer.mlp;
   std::vector<LinearShape> linears;
-  const auto add_attention = [&](const char* name, std::int64_t out, std::int64_t in, bool has_bias) {
-    linears.push_back({.name = std::string("self_attn.") + name, .out = out, .in = in, .has_bias = has_bias});
+  const auto add = [&](const char* name, std::int64_t out, std::int64_t in, bool has_bias = false) {
+    linears.push_back({.name = name, .out = out, .in = in, .has_bias = has_bias});
   };
-  add_attention("q_proj", attention.query_width(), hidden, attention.qkv_bias);
-  add_attention("k_proj", attention.kv_width(), hidden, attention.qkv_bias);
-  add_attention("v_proj", attention.kv_width(), hidden, attention.qkv_bias);
-  add_attention("o_proj", hidden, attention.query_width(), attention.output_bias);
+  if (layer.delta_net) {
+    const DeltaNetConfig& net = *layer.delta_net;
+    add("linear_attn.in_proj_qkv", net.convolved_width(), hidden);
+    add("linear_attn.in_proj_z", net.value_width(), hidden);
+    add("linear_attn.in_proj_b", net.num_value_heads, hidden);
+    add("linear_attn.in_proj_a", net.num_value_heads, hidden);
+    add("linear_attn.out_proj", hidden, net.value_width());
+  } else {
+    const AttentionConfig& attention = layer.attention;
+    add("self_attn.q_proj", (attention.has_output_gate ? 2 : 1) * attention.query_width(), hidden, attention.qkv_bias);
+    add("self_attn.k_proj", attention.kv_width(), hidden, attention.qkv_bias);
+    add("self_attn.v_proj", attention.kv_width(), hidden, attention.qkv_bias);
+    add("self_attn.o_proj", hidden, attention.query_width(), attention.output_bias);
+  }
   const auto add_mlp = [&](const std::string& name, std::int64_t out, std::int64_t in, std::int64_t num_experts,
                            std::int64_t uses) {
     linears.push_back({.name = name,

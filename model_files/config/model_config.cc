@@ -98,7 +98,7 @@ class Line {
 };
 
 void add_rope(Line& line, const RopeConfig& rope) {
-  line.add("rope", static_cast<int>(rope.kind), rope.theta, rope.factor, rope.original_positions, rope.low_freq_factor,
+  line.add("rope", static_cast<int>(rope.kind), rope.theta, rope.rotated_part, rope.factor, rope.original_positions, rope.low_freq_factor,
            rope.high_freq_factor, rope.beta_fast, rope.beta_slow, rope.truncates, rope.attention_factor,
            rope.rounds_table);
 }
@@ -106,8 +106,12 @@ void add_rope(Line& line, const RopeConfig& rope) {
 void add_attention(Line& line, const AttentionConfig& attention) {
   line.add("attention", attention.num_heads, attention.num_kv_heads, attention.head_dim, attention.scale,
            attention.window, attention.qkv_bias, attention.output_bias, static_cast<int>(attention.head_norm),
-           attention.has_sinks, attention.query_growth, attention.query_growth_positions);
+           attention.has_sinks, attention.has_output_gate, attention.query_growth, attention.query_growth_positions);
   add_rope(line, attention.rope);
+}
+
+void add_delta_net(Line& line, const DeltaNetConfig& net) {
+  line.add("delta_net", net.num_key_heads, net.num_value_heads, net.key_dim, net.value_dim, net.taps);
 }
 
 void add_mlp(Line& line, const MlpConfig& mlp) {
@@ -128,7 +132,7 @@ std::string text_of_layer(const ModelConfig& config, std::int64_t layer) {
            config.quantization);
   if (layer == 0 || layer > config.num_layers()) return line.add("layer", layer).text();
   const DecoderLayerConfig& decoder = config.layers[layer - 1];
-  add_attention(line, decoder.attention);
+  decoder.delta_net ? add_delta_net(line, *decoder.delta_net) : add_attention(line, decoder.attention);
   add_mlp(line, decoder.mlp);
   line.add("norms", decoder.attention_norm, decoder.attention_post_norm, decoder.mlp_norm, decoder.mlp_post_norm);
   return line.text();

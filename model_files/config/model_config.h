@@ -19,11 +19,13 @@
 
 namespace rp {
 
-// Rotary position embedding of a head, whose first and second halves form the rotated pairs.
+// Rotary position embedding of a head, or of its first part, whose first and second halves form the
+// rotated pairs.
 struct RopeConfig {
   enum class Kind : std::uint8_t { kNone, kPlain, kLinear, kLlama3, kYarn };
   Kind kind = Kind::kPlain;
   double theta = 10'000;
+  double rotated_part = 1;  // the share of each head's elements that are rotated; these are its first ones
   double factor = 1;  // all but kPlain: positions are stretched by this factor
   // kLlama3, kYarn: the number of positions that the model was first trained on.
   std::int64_t original_positions = 0;
@@ -49,6 +51,9 @@ struct AttentionConfig {
   enum class HeadNorm : std::uint8_t { kNone, kEachHead, kWholeRow };
   HeadNorm head_norm = HeadNorm::kNone;
   bool has_sinks = false;  // an additional logit for each query head
+  // Each output is multiplied by the sigmoid of a gate. The queries' projection has the gates, too: for each head its
+  // queries and then its gates.
+  bool has_output_gate = false;
   RopeConfig rope{};
   // Queries at position p of their document are multiplied by 1 + growth * ln(1 + floor(p /
   // positions)) and rounded, after the rotation, which such a layer must have. 0: they are not
@@ -58,7 +63,26 @@ struct AttentionConfig {
 
   [[nodiscard]] std::int64_t query_width() const { return num_heads * head_dim; }
   [[nodiscard]] std::int64_t kv_width() const { return num_kv_heads * head_dim; }
+  // The number of elements of a head that are rotated, as transformers computes it.
+  [[nodiscard]] std::int64_t rotated_dim() const {
+    return static_cast<std::int64_t>(static_cast<double>(head_dim) * rope.rotated_part);
+  }
   bool operator==(const AttentionConfig&) const = default;
+};
+
+// A gated delta rule (arXiv 2412.06464) with a short causal convolution before it, as in Qwen3.5. Each value head keeps
+// a state [key_dim, value_dim] of its document, so the time is linear in the length.
+struct DeltaNetConfig {
+  std::int64_t num_key_heads = 0;
+  std::int64_t num_value_heads = 0;  // a multiple of num_key_heads: value head i uses key head i / (their ratio)
+  std::int64_t key_dim = 0, value_dim = 0;  // of a head
+  std::int64_t taps = 0;                    // positions that the convolution sees, including the current one
+
+  [[nodiscard]] std::int64_t key_width() const { return num_key_heads * key_dim; }
+  [[nodiscard]] std::int64_t value_width() const { return num_value_heads * value_dim; }
+  // The channels of the convolution: queries, keys, values.
+  [[nodiscard]] std::int64_t convolved_width() const { return 2 * key_width() + value_width(); }
+  bool operator==(const DeltaNetConfig&) const = default;
 };
 
 // A set of MLPs, of which each token uses a few.
@@ -92,6 +116,7 @@ struct MlpConfig {
 // does not exist.
 struct DecoderLayerConfig {
   AttentionConfig attention{};
+  std::optional<DeltaNetConfig> delta_net{};  // takes the place of attention
   MlpConfig mlp{};
   std::string attention_norm = "input_layernorm", mlp_norm = "post_attention_layernorm";
   std::string attention_post_norm{}, mlp_post_norm{};

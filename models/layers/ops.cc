@@ -154,6 +154,8 @@ struct Rotate : torch::autograd::Function<Rotate> {
                 x.device());
     TORCH_CHECK(cosine.size(0) == x.size(1) || cosine.size(0) == x.size(0) * x.size(1), "rotate_heads: a table of ",
                 cosine.size(0), " rows does not fit ", x.sizes());
+    TORCH_CHECK(2 * cosine.size(1) <= x.size(3), "rotate_heads: a table for ", 2 * cosine.size(1),
+                " elements does not fit heads of ", x.size(3));
     const RotateRows call{x.const_data_ptr(),
                           y.mutable_data_ptr(),
                           cosine.const_data_ptr<float>(),
@@ -161,6 +163,7 @@ struct Rotate : torch::autograd::Function<Rotate> {
                           cosine.size(0),
                           x.size(2),
                           x.size(3),
+                          2 * cosine.size(1),
                           back};
     const DType dtype = kernel_dtype(x);
     if (runs_on_gpu(x)) {
@@ -233,7 +236,7 @@ NormalisedSum add_rms_norm(const at::Tensor& x, const at::Tensor& residual, cons
 }
 
 at::Tensor rotate_heads(const at::Tensor& x_btnd, const RotaryTable& table) {
-  return Rotate::apply(x_btnd, table.cosine_td2, table.sine_td2);
+  return Rotate::apply(x_btnd, table.cosine_tr2, table.sine_tr2);
 }
 
 at::Tensor glu(const at::Tensor& gate, const at::Tensor& up, Activation activation) {

@@ -36,12 +36,15 @@ struct NormalisedSum {
 
 // Cosine and sine of position * frequency, rounded to the activations' dtype but stored as fp32.
 struct RotaryTable {
-  at::Tensor cosine_td2;  // [t, d / 2], or [b t, d / 2] if positions differ between the sequences
-  at::Tensor sine_td2;
+  // [t, r / 2], or [b t, r / 2] if positions differ between the sequences. r: the number of elements
+  // of a head that are rotated.
+  at::Tensor cosine_tr2;
+  at::Tensor sine_tr2;
 };
 
-// Applies the rotary position embedding. Element i of the first half of a head and element i of the
-// second half form a pair. Products and sum are fp32, rounded once.
+// Applies the rotary position embedding to the first r elements of each head; the others are
+// unchanged. Element i of the first half of the rotated part and element i of its second half form
+// a pair. Products and sum are fp32, rounded once.
 [[nodiscard]] at::Tensor rotate_heads(const at::Tensor& x_btnd, const RotaryTable& table);
 
 // Returns act(gate) * up, element by element, computed in fp32 and rounded once.

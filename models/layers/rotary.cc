@@ -68,16 +68,16 @@ at::Tensor rotary_frequencies(const RopeConfig& rope, std::int64_t head_dim) {
 
 RotaryTable make_rotary_table(const at::Tensor& frequencies, std::int64_t length, at::ScalarType dtype, double factor) {
   if (runs_on_gpu(frequencies)) {
-    const at::Tensor cosine_td2 = at::empty({length, frequencies.size(0)}, frequencies.options());
-    const at::Tensor sine_td2 = at::empty_like(cosine_td2);
+    const at::Tensor cosine_tr2 = at::empty({length, frequencies.size(0)}, frequencies.options());
+    const at::Tensor sine_tr2 = at::empty_like(cosine_tr2);
     // The dtype only determines the rounding. fp32 and wider dtypes need none.
     const bool is_half = dtype == at::kBFloat16 || dtype == at::kHalf;
     gpu_kernels().rotary_table(
         is_half ? dtype_of(dtype) : DType::kFloat32,
-        {frequencies.const_data_ptr<float>(), cosine_td2.mutable_data_ptr<float>(), sine_td2.mutable_data_ptr<float>(),
+        {frequencies.const_data_ptr<float>(), cosine_tr2.mutable_data_ptr<float>(), sine_tr2.mutable_data_ptr<float>(),
          length, frequencies.size(0), static_cast<float>(factor)},
         gpu_kernels().current_stream());
-    return {cosine_td2, sine_td2};
+    return {cosine_tr2, sine_tr2};
   }
   const at::Tensor positions = at::arange(length, at::kFloat);
   const at::Tensor angles = positions.unsqueeze(1) * frequencies.unsqueeze(0);
@@ -89,16 +89,16 @@ RotaryTable make_rotary_table(const at::Tensor& frequencies, std::int64_t length
 
 std::optional<RotaryTable> growing_table(const RotaryTable& table, double growth, std::int64_t positions,
                                          at::ScalarType dtype) {
-  const std::int64_t length = table.cosine_td2.size(0);
+  const std::int64_t length = table.cosine_tr2.size(0);
   if (growth == 0 || length <= positions) return std::nullopt;
-  const at::Tensor times = (at::arange(length, table.cosine_td2.options()) / static_cast<double>(positions)).floor();
+  const at::Tensor times = (at::arange(length, table.cosine_tr2.options()) / static_cast<double>(positions)).floor();
   const at::Tensor factors_t1 = (1 + growth * (1 + times).log()).to(dtype).to(at::kFloat).unsqueeze(1);
-  return RotaryTable{table.cosine_td2 * factors_t1, table.sine_td2 * factors_t1};
+  return RotaryTable{table.cosine_tr2 * factors_t1, table.sine_tr2 * factors_t1};
 }
 
 RotaryTable rotary_table_at(const RotaryTable& table, const at::Tensor& positions_bt) {
   const at::Tensor positions = positions_bt.flatten();
-  return {table.cosine_td2.index_select(0, positions), table.sine_td2.index_select(0, positions)};
+  return {table.cosine_tr2.index_select(0, positions), table.sine_tr2.index_select(0, positions)};
 }
 
 }  // namespace rp::models

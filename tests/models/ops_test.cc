@@ -135,6 +135,19 @@ TEST_P(Ops, RotationAgreesWithRotateHalf) {
   }
 }
 
+TEST_P(Ops, RotationOfAPartOfAHeadLeavesTheRestUnchanged) {
+  const at::Tensor angles = at::rand({7, 5}) * 6.0, x = leaf({2, 7, 3, 33}, dtype());
+  const RotaryTable table{angles.cos(), angles.sin()};
+  const at::Tensor y = rotate_heads(x, table), part = rotate_heads(x.detach().slice(-1, 0, 10), table);
+  EXPECT_TRUE(same_bits(y.detach(), at::cat({part, x.detach().slice(-1, 10)}, -1)));
+  const at::Tensor grad = at::randn({2, 7, 3, 33}).to(dtype());
+  torch::autograd::backward({y}, {grad});
+  const RotaryTable back{table.cosine_tr2, -table.sine_tr2};
+  const at::Tensor grad_part = rotate_heads(grad.slice(-1, 0, 10), back);
+  EXPECT_TRUE(same_bits(x.grad(), at::cat({grad_part, grad.slice(-1, 10)}, -1)));
+  EXPECT_THROW((void)rotate_heads(x.slice(-1, 0, 8), table), c10::Error);
+}
+
 TEST_P(Ops, GluAgreesWithSiluTimesUp) {
   expect_agreement(
       {leaf({3, 11, 13}, dtype()), leaf({3, 11, 13}, dtype())}, tolerance(),
@@ -146,6 +159,9 @@ TEST_P(Ops, OtherActivationsAgreeWithTheirFormulas) {
   expect_agreement(
       leaves(), tolerance(), [](const auto& in) { return glu(in[0], in[1], Activation::kGeluTanh); },
       [](const auto& in) { return at::gelu(in[0], "tanh") * in[1]; });
+  expect_agreement(
+      leaves(), tolerance(), [](const auto& in) { return glu(in[0], in[1], Activation::kSigmoid); },
+      [](const auto& in) { return at::sigmoid(in[0]) * in[1]; });
   // Some values are outside the limits.
   std::vector<at::Tensor> wide;
   for (const at::Tensor& x : leaves()) wide.push_back((x.detach() * 6).requires_grad_(true));

@@ -15,18 +15,18 @@ TEST(GrowingTable, EachRowIsMultipliedByTheLogarithmOfHowOftenItsPositionHasTheC
   const RotaryTable growing = growing_table(table, 0.3, 16, at::kFloat).value();
   for (std::int64_t position = 0; position < 40; ++position) {
     const double factor = 1 + 0.3 * std::log(1 + static_cast<double>(position / 16));
-    EXPECT_TRUE(growing.cosine_td2[position].allclose(table.cosine_td2[position] * factor, 1e-6)) << position;
-    EXPECT_TRUE(growing.sine_td2[position].allclose(table.sine_td2[position] * factor, 1e-6)) << position;
+    EXPECT_TRUE(growing.cosine_tr2[position].allclose(table.cosine_tr2[position] * factor, 1e-6)) << position;
+    EXPECT_TRUE(growing.sine_tr2[position].allclose(table.sine_tr2[position] * factor, 1e-6)) << position;
   }
-  EXPECT_TRUE(growing.cosine_td2[15].equal(table.cosine_td2[15]));
-  EXPECT_FALSE(growing.cosine_td2[16].equal(table.cosine_td2[16]));
+  EXPECT_TRUE(growing.cosine_tr2[15].equal(table.cosine_tr2[15]));
+  EXPECT_FALSE(growing.cosine_tr2[16].equal(table.cosine_tr2[16]));
 }
 
 TEST(GrowingTable, ItsFactorsHaveThePrecisionOfActivations) {
   const RotaryTable table = make_rotary_table(frequencies(), 20, at::kBFloat16, 1);
   const RotaryTable growing = growing_table(table, 0.1, 16, at::kBFloat16).value();
   const at::Tensor factor = at::scalar_tensor(1 + 0.1 * std::log(2), at::kFloat).to(at::kBFloat16).to(at::kFloat);
-  EXPECT_TRUE(growing.cosine_td2[17].equal(table.cosine_td2[17] * factor));
+  EXPECT_TRUE(growing.cosine_tr2[17].equal(table.cosine_tr2[17] * factor));
 }
 
 TEST(GrowingTable, ThereIsNoneWithinTheContextOrWithoutGrowth) {

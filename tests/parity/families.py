@@ -127,6 +127,24 @@ def gpt_oss(choose: random.Random) -> dict:
     return common(choose) | changes
 
 
+def qwen3_5_text(choose: random.Random) -> dict:
+    key_heads = choose.choice([1, 2, 3])
+    changes = {"num_hidden_layers": choose.choice([1, 2, 3]), "attention_bias": choose.random() < 0.2, "head_dim": choose.choice([4, 8, 12, 16]),
+               "linear_num_key_heads": key_heads, "linear_num_value_heads": key_heads * choose.choice([1, 2, 3]),
+               "linear_key_head_dim": choose.choice([3, 8, 16]), "linear_value_head_dim": choose.choice([5, 8, 16]),
+               "linear_conv_kernel_dim": choose.choice([2, 3, 4])}
+    changes["layer_types"] = [choose.choice(["full_attention", "linear_attention", "linear_attention"]) for _ in range(changes["num_hidden_layers"])]
+    rope = random_rope(choose, ("default", "default", "yarn", "linear"))
+    return common(choose) | changes | {"rope_parameters": rope | {"partial_rotary_factor": choose.choice([0.5, 0.5, 1.0])}}
+
+
+def qwen3_5(choose: random.Random) -> dict:
+    text = qwen3_5_text(choose) | {"model_type": "qwen3_5_text"}
+    vision = {"hidden_size": 16, "intermediate_size": 16, "depth": 1, "num_heads": 2, "out_hidden_size": text["hidden_size"], "patch_size": 4,
+              "num_position_embeddings": 16}
+    return {"text_config": text, "vision_config": vision, "tie_word_embeddings": text["tie_word_embeddings"]}
+
+
 def gemma3(choose: random.Random) -> dict:
     # The multimodal class does not cap logits, whatever its text configuration contains.
     text = gemma3_text(choose) | {"model_type": "gemma3_text", "final_logit_softcapping": None}
@@ -143,4 +161,4 @@ def mistral3(choose: random.Random) -> dict:
 
 # By model_type.
 FAMILIES = {"llama": llama, "qwen2": qwen2, "qwen3": qwen3, "qwen3_moe": qwen3_moe, "mistral": mistral, "ministral3": ministral3, "gemma3_text": gemma3_text, "smollm3": smollm3, "olmo3": olmo3,
-            "gpt_oss": gpt_oss, "gemma3": gemma3, "mistral3": mistral3}
+            "gpt_oss": gpt_oss, "qwen3_5_text": qwen3_5_text, "gemma3": gemma3, "mistral3": mistral3, "qwen3_5": qwen3_5}

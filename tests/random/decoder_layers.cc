@@ -46,6 +46,7 @@ RopeConfig draw_rope(Draw& draw) {
   rope.original_positions = 16;
   if (rope.kind == Kind::kYarn) rope.attention_factor = 1.25;
   rope.rounds_table = draw.chance(70);
+  if (draw.chance(25)) rope.rotated_part = 0.5;
   return rope;
 }
 
@@ -60,12 +61,22 @@ AttentionConfig draw_attention(Draw& draw) {
   attention.output_bias = draw.chance(30);
   attention.head_norm = draw.pick({HeadNorm::kNone, HeadNorm::kEachHead, HeadNorm::kWholeRow});
   attention.has_sinks = draw.chance(40);
+  attention.has_output_gate = draw.chance(30);
   attention.rope = draw_rope(draw);
+  if (attention.rotated_dim() % 2 != 0 || attention.rotated_dim() == 0) attention.rope.rotated_part = 1;
   if (attention.rope.kind != RopeConfig::Kind::kNone && draw.chance(15)) {
     attention.query_growth = 0.5;
     attention.query_growth_positions = 2;
   }
   return attention;
+}
+
+DeltaNetConfig draw_delta_net(Draw& draw) {
+  DeltaNetConfig net{.num_key_heads = draw.between(1, 2), .key_dim = draw.between(1, 5)};
+  net.num_value_heads = net.num_key_heads * draw.between(1, 3);
+  net.value_dim = draw.between(1, 5);
+  net.taps = draw.between(1, 4);
+  return net;
 }
 
 MlpConfig draw_mlp(Draw& draw) {
@@ -82,7 +93,12 @@ MlpConfig draw_mlp(Draw& draw) {
 }
 
 ModelConfig draw_config(Draw& draw, std::int64_t hidden) {
-  DecoderLayerConfig layer{.attention = draw_attention(draw), .mlp = draw_mlp(draw)};
+  DecoderLayerConfig layer{.mlp = draw_mlp(draw)};
+  if (draw.chance(30)) {
+    layer.delta_net = draw_delta_net(draw);
+  } else {
+    layer.attention = draw_attention(draw);
+  }
   const int norms = draw.between(0, 2);  // 0: before the parts; 1: before and behind; 2: behind
   if (norms > 0) {
     layer.attention_post_norm = "attention_post_norm";
@@ -100,12 +116,13 @@ TrainedParts draw_parts(Draw& draw, bool has_experts) {
   const int die = draw.between(0, 99);
   if (die < 35) return parts;
   if (die < 50) {
-    parts.freeze = draw.pick({"norm|bias", "self_attn", "mlp", "proj.weight"});
+    parts.freeze = draw.pick({"norm|bias", "_attn", "mlp", "proj.weight"});
     return parts;
   }
   parts.lora = {.rank = draw.between(1, 3), .alpha = draw.pick({0.0, 1.0, 5.0}), .dropout = draw.pick({0.0, 0.0, 0.3})};
   parts.lora.is_rank_stabilised = draw.chance(30);
-  parts.lora.targets = draw.pick({"all-linear", "all-linear", "q_proj,v_proj,down_proj", ".*self_attn.o_proj"});
+  parts.lora.targets = draw.pick(
+      {"all-linear", "all-linear", "q_proj,v_proj,in_proj_qkv,in_proj_a,down_proj", ".*_attn.(o|out)_proj"});
   parts.lora.on_experts = has_experts && draw.chance(70);
   parts.lora.is_dora = !parts.lora.on_experts && draw.chance(30);
   if (draw.chance(25)) parts.train = "norm";
@@ -119,21 +136,33 @@ void fill(const std::string& parameter, NormKind norm, Draw& draw, const at::Ten
   if (parameter.ends_with("lora_magnitude_vector")) {
     value.copy_(normal.abs() + 0.5);
   } else if (parameter.ends_with("norm.weight")) {
-    value.copy_(normal * 0.1 + (norm == NormKind::kOffset ? 0 : 1));
+    const bool is_around_zero = norm == NormKind::kOffset && !parameter.starts_with("linear_attn.");
+    value.copy_(normal * 0.1 + (is_around_zero ? 0 : 1));
   } else {
     value.copy_(normal * (value.dim() == 1 ? 0.3 : 1 / std::sqrt(static_cast<double>(value.size(-1)))));
   }
 }
 
-std::string text_of(const ModelConfig& config, const TrainedParts& parts) {
-  const AttentionConfig& attention = config.layers[0].attention;
-  const MlpConfig& mlp = config.layers[0].mlp;
-  std::string text =
-      cat("decoder layer of ", attention.num_heads, "/", attention.num_kv_heads, " heads of ", attention.head_dim);
+std::string text_of(const AttentionConfig& attention) {
+  std::string text = cat(attention.num_heads, "/", attention.num_kv_heads, " heads of ", attention.head_dim);
   if (attention.window > 0) text += cat(" window ", attention.window);
   if (attention.has_sinks) text += " sinks";
+  if (attention.has_output_gate) text += " gates";
   if (attention.head_norm != AttentionConfig::HeadNorm::kNone) text += " norms of heads";
   if (attention.query_growth > 0) text += " growing queries";
+  if (attention.rope.rotated_part < 1) text += " rotated in part";
+  return text;
+}
+
+std::string text_of(const DeltaNetConfig& net) {
+  return cat("a delta rule, ", net.num_value_heads, "/", net.num_key_heads, " heads of ", net.key_dim, " x ",
+             net.value_dim, ", ", net.taps, " taps");
+}
+
+std::string text_of(const ModelConfig& config, const TrainedParts& parts) {
+  const DecoderLayerConfig& layer = config.layers[0];
+  const MlpConfig& mlp = layer.mlp;
+  std::string text = "decoder layer of " + (layer.delta_net ? text_of(*layer.delta_net) : text_of(layer.attention));
   text += mlp.activation == rp::Activation::kSilu       ? " silu"
           : mlp.activation == rp::Activation::kGeluTanh ? " gelu"
                                                         : " clamped";

@@ -69,7 +69,7 @@ std::vector<std::uint16_t> products_in_fp16(const std::vector<std::uint16_t>& x,
   const std::vector<float> sine(x.size());
   const auto size = static_cast<std::int64_t>(pairs.size());
   expect_same_on_all_sets(result, [&](const LayerKernels& table) {
-    table.rotate(DType::kFloat16, {pairs.data(), result.data(), cosine.data(), sine.data(), 1, 1, size}, 0, 1);
+    table.rotate(DType::kFloat16, {pairs.data(), result.data(), cosine.data(), sine.data(), 1, 1, size, size}, 0, 1);
   });
   result.resize(x.size());
   return result;

@@ -17,6 +17,7 @@ namespace rp::cuda {
 namespace {
 
 using models::kPortableLayerKernels;
+using models::RotateRows;
 
 class Kernels : public KernelTest {};
 INSTANTIATE_TEST_SUITE_P(Formats, Kernels, testing::Values(DType::kBFloat16, DType::kFloat16, DType::kFloat32),
@@ -284,26 +285,32 @@ TEST_F(RotaryTables, AreMultipliedByTheirFactorBeforeTheyAreRounded) {
 
 TEST_P(Kernels, RotationAgreesWithTheCpuInBothDirectionsAndInPlace) {
   const DType dtype = GetParam();
-  for (const std::int64_t size : {2, 6, 16, 64, 80, 128}) {
+  struct Head {
+    std::int64_t size, rotated;
+  };
+  for (const auto& [size, rotated] : {Head{2, 2}, {6, 6}, {16, 16}, {64, 64}, {80, 80}, {128, 128},  // whole heads
+                                      {256, 64}, {64, 16}, {80, 16}, {20, 16}, {7, 2}, {16, 14}}) {
     for (const std::size_t shift : {0, 3}) {
-      const std::int64_t sequence = 7, rows = 2 * sequence, heads = size == 128 ? 20 : 3, half = size / 2;
+      const std::int64_t sequence = 7, rows = 2 * sequence, heads = size == 128 ? 20 : 3, half = rotated / 2;
       const std::vector<float> x = random_values(dtype, rows * heads * size, 1);
       const std::vector<float> cosine = random_values(DType::kFloat32, sequence * half, 2),
                                sine = random_values(DType::kFloat32, sequence * half, 3);
       const DeviceArray<float> c(cosine, shift), s(sine, shift);
       for (const bool back : {false, true}) {
         std::vector<float> expected(x.size());
-        kPortableLayerKernels.rotate(
-            DType::kFloat32, {x.data(), expected.data(), cosine.data(), sine.data(), sequence, heads, size, back}, 0,
-            rows);
+        const RotateRows cpu{x.data(), expected.data(), cosine.data(), sine.data(), sequence, heads, size, rotated,
+                             back};
+        kPortableLayerKernels.rotate(DType::kFloat32, cpu, 0, rows);
         const ElementArray in(dtype, x, shift), out(dtype, rows * heads * size, shift);
-        kernel_table().rotate(dtype, {in.data(), out.data(), c.data(), s.data(), sequence, heads, size, back}, rows,
-                              nullptr);
+        const RotateRows gpu{in.data(), out.data(), c.data(), s.data(), sequence, heads, size, rotated, back};
+        kernel_table().rotate(dtype, gpu, rows, nullptr);
         // The last bit of fp16 is at least 6e-8; in fp32 the two products may cancel.
         const float scale = dtype == DType::kFloat32 ? 4.0F : dtype == DType::kFloat16 ? 1e-4F : 0.0F;
-        expect_near(dtype, out.values(), expected, 1.1F, scale, "size " + std::to_string(size));
-        kernel_table().rotate(dtype, {in.data(), in.data(), c.data(), s.data(), sequence, heads, size, back}, rows,
-                              nullptr);
+        expect_near(dtype, out.values(), expected, 1.1F, scale,
+                    std::to_string(rotated) + " of " + std::to_string(size));
+        RotateRows in_place = gpu;
+        in_place.y = in.data();
+        kernel_table().rotate(dtype, in_place, rows, nullptr);
         EXPECT_EQ(bytes_of(in.values()), bytes_of(out.values()));
       }
     }
@@ -337,6 +344,7 @@ TEST_P(Kernels, GluAndItsGradientAgreeWithTheCpu) {
   for (const std::int64_t count : {1, 9, 20000}) {
     check(Activation::kGeluTanh, count);
     check(Activation::kClampedSwish, count);
+    check(Activation::kSigmoid, count);
   }
 }
 
@@ -419,8 +427,8 @@ TEST_P(Kernels, CallsWithoutRowsTouchNoMemory) {
   kernel_table().rms_norm(dtype, {nullptr, nullptr, nullptr, nullptr, 64, 0}, 0, nullptr);
   kernel_table().add_rms_norm(dtype, {.columns = 64}, 0, nullptr);
   kernel_table().rotary_table(dtype, {.length = 0, .half = 8}, nullptr);
-  kernel_table().rotate(dtype, {nullptr, nullptr, nullptr, nullptr, 4, 2, 16, false}, 0, nullptr);
-  kernel_table().rotate(dtype, {nullptr, nullptr, nullptr, nullptr, 4, 0, 16, false}, 4, nullptr);
+  kernel_table().rotate(dtype, {.sequence = 4, .heads = 2, .head_size = 16, .rotated = 16}, 0, nullptr);
+  kernel_table().rotate(dtype, {.sequence = 4, .heads = 0, .head_size = 16, .rotated = 16}, 4, nullptr);
   kernel_table().glu(dtype, {}, 0, nullptr);
   kernel_table().glu_grad(dtype, {}, 0, nullptr);
   kernel_table().cross_entropy(dtype, {.columns = 64}, 0, nullptr);
@@ -448,7 +456,7 @@ TEST(KernelsDeathTest, KernelsRefuseADTypeThatTheyDoNotSupport) {
 TEST_F(Rows, WithMoreColumnsThanAGridHasBlocksAreRefused) {
   const std::int64_t columns = std::int64_t{1} << 40;
   EXPECT_THROW(kernel_table().embed(DType::kFloat32, {.vocabulary = 1, .columns = columns}, 1, nullptr), Error);
-  EXPECT_THROW(kernel_table().rotate(DType::kBFloat16, {.sequence = 1, .heads = columns, .head_size = 64}, 1, nullptr),
+  EXPECT_THROW(kernel_table().rotate(DType::kBFloat16, {.sequence = 1, .heads = columns, .head_size = 64, .rotated = 64}, 1, nullptr),
                Error);
 }
 

@@ -1,0 +1,76 @@
+#include "model_files/mixer_cost.h"
+
+#include <algorithm>
+
+namespace rp {
+namespace {
+
+// Returns the number of pairs of positions that see each other causally in one sequence: the sum
+// of min(i, w) over positions i.
+double pairs(std::int64_t sequence_length, std::int64_t window) {
+  const auto s = static_cast<double>(sequence_length);
+  const double w = window > 0 ? std::min(s, static_cast<double>(window)) : s;
+  return w * s - w * (w - 1) / 2;
+}
+
+MixerCost attention_cost(const AttentionConfig& attention, const ElementwiseTable& table,
+                         std::int64_t sequence_length) {
+  using HeadNorm = AttentionConfig::HeadNorm;
+  const auto q = static_cast<double>(attention.query_width()), k = static_cast<double>(attention.kv_width());
+  const double norms = attention.head_norm == HeadNorm::kNone ? 0 : q + k;
+  const double gates = attention.has_output_gate ? q : 0;
+  MixerCost cost;
+  // Q K^T and P V: 2 x 2 Q FLOPs for each pair of positions that see each other; backward has five
+  // products instead of two.
+  cost.forward_flops = 4 * q * pairs(sequence_length, attention.window);
+  cost.backward_flops = 2.5 * cost.forward_flops;
+  cost.forward_bytes = norms * table.norm_forward + (q + k) * table.rotary_forward + gates * table.glu_forward;
+  cost.backward_bytes = norms * table.norm_backward + (q + k) * table.rotary_backward + gates * table.glu_backward;
+  // Queries, keys, values and the output; the values before the norms; the gates and the gated output.
+  cost.saved_elements = 2 * q + 2 * k + norms + 2 * gates;
+  cost.saved_numbers = static_cast<double>(attention.num_heads);
+  switch (attention.head_norm) {
+    case HeadNorm::kNone: break;
+    case HeadNorm::kEachHead:
+      cost.saved_numbers += static_cast<double>(attention.num_heads + attention.num_kv_heads);
+      break;
+    case HeadNorm::kWholeRow: cost.saved_numbers += 2; break;
+  }
+  cost.forward_width = q + 2 * k + gates;
+  cost.backward_width = 2 * q + 2 * k + gates;
+  return cost;
+}
+
+MixerCost delta_net_cost(const DeltaNetConfig& net, const ElementwiseTable& table, std::int64_t sequence_length) {
+  const auto s = static_cast<double>(sequence_length), c = static_cast<double>(kDeltaRuleChunk);
+  const auto key = static_cast<double>(net.key_dim), value = static_cast<double>(net.value_dim);
+  const auto heads = static_cast<double>(net.num_value_heads);
+  const auto channels = static_cast<double>(net.convolved_width()), v = static_cast<double>(net.value_width());
+  MixerCost cost;
+  // Products of a chunk, for each of its tokens: with keys K K^T and Q K^T; with values the triangular
+  // system, which is half a product, and P U; with the state K S, Q S and K^T U. Backward repeats
+  // the first two and the products with the state, and has two or three for each.
+  cost.forward_flops = heads * s * (4 * c * key + 3 * c * value + 6 * key * value);
+  cost.backward_flops = heads * s * (10 * c * key + 7 * c * value + 16 * key * value);
+  // The rule reads queries, keys and values and writes its output, in fp32 within; the gated norm
+  // passes over the output and its gates.
+  const double rule = table.rotary_forward / 2;  // one pass over an element
+  cost.forward_bytes = channels * (table.convolution_forward + rule) + v * (rule + table.glu_forward);
+  cost.backward_bytes = channels * (table.convolution_backward + 2 * rule) + v * (rule + table.glu_backward);
+  // The convolution's input and output, the rule's output, gates z, the gated output, a, b and beta.
+  cost.saved_elements = 2 * channels + 3 * v + 3 * heads;
+  // Decays, the norm of each head, and the state at the beginning of each chunk.
+  cost.saved_numbers = 2 * heads + heads * key * value / c;
+  cost.forward_width = 2 * channels + 2 * v;
+  cost.backward_width = 2 * channels + 2 * v;
+  return cost;
+}
+
+}  // namespace
+
+MixerCost mixer_cost(const DecoderLayerConfig& layer, const ElementwiseTable& table, std::int64_t sequence_length) {
+  return layer.delta_net ? delta_net_cost(*layer.delta_net, table, sequence_length)
+                         : attention_cost(layer.attention, table, sequence_length);
+}
+
+}  // namespace rp

@@ -1,0 +1,29 @@
+// model_files/mixer_cost.h
+// Computes what the part of a decoder layer costs in which tokens exchange data, except for its
+// linear layers. docs/design/cost-model.md has the formulas.
+#pragma once
+
+#include <cstdint>
+
+#include "model_files/config/model_config.h"
+#include "model_files/elementwise_table.h"
+
+namespace rp {
+
+// The length of the chunks of the delta rule (models/layers/delta_net).
+inline constexpr std::int64_t kDeltaRuleChunk = 64;
+
+// The cost of attention or of a gated delta rule. All but the FLOPs are per token.
+struct MixerCost {
+  double forward_flops = 0, backward_flops = 0;  // of one sequence
+  double forward_bytes = 0, backward_bytes = 0;  // of elementwise operations
+  double saved_elements = 0;                     // activations that autograd keeps
+  double saved_numbers = 0;                      // fp32 numbers that autograd keeps
+  double forward_width = 0, backward_width = 0;  // elements of workspace
+};
+
+// Returns the cost for sequences of this length.
+[[nodiscard]] MixerCost mixer_cost(const DecoderLayerConfig& layer, const ElementwiseTable& table,
+                                   std::int64_t sequence_length);
+
+}  // namespace rp
