@@ -22,6 +22,7 @@ LARGE_PLAN = "forward 0-1 2-3 4-5 6-7 8-9 10-11 12-13 14-15 | fused 16-17 | back
 # Stages are cut again after round 10. With two rounds in flight and 4 workers, each worker has run
 # each of the new stages by this step.
 SETTLED = 18
+HALF_A_PRINTED_MIB = 1 << 19
 UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
@@ -84,7 +85,8 @@ class MeasuredTest(LaunchedTest):
         self.assertAlmostEqual(measured[late] / expected, 1, delta=0.03)
         self.assertAlmostEqual(planned / expected, 1, delta=0.03)
         self.assertAlmostEqual(told / measured[late], 1, delta=0.01)
-        self.assertLess(measured[late], 1.01 * measured[early], "it grows from step to step")
+        # The most that is alive at once depends on which tasks happen to run at the same time. So it may be reached late, but it is planned.
+        self.assertLess(measured[late], max(1.01 * measured[early], planned + HALF_A_PRINTED_MIB), "it grows from step to step")
 
 
 class HostMemoryTest(MeasuredTest):
