@@ -117,7 +117,7 @@ struct DeltaHead {
   // pass writes them, and the backward pass reads them. Null in a forward pass: not needed.
   float* states = nullptr;
   std::int64_t states_stride = 0;
-  float* scratch = nullptr;  // scratch_floats() numbers, aligned to 64 bytes and initialized
+  float* scratch = nullptr;  // scratch_floats() initialized numbers
 };
 
 // The results of the forward and of the backward pass. Their strides between tokens are those of

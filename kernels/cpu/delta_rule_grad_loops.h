@@ -37,8 +37,10 @@ struct BackwardScratch {
         state(scratch.matrix(key_size, value_size)),
         state_t(scratch.matrix(value_size, key_size)),
         grad_beta(scratch.numbers(kDeltaChunk)),
-        grad_c(scratch.numbers(kDeltaChunk)),
+        grad_decay(scratch.numbers(kDeltaChunk)),
         column_sums(scratch.numbers(kDeltaChunk)),
+        from_start(scratch.numbers(kDeltaChunk)),
+        to_end(scratch.numbers(kDeltaChunk)),
         first_grad_state(scratch.matrix(key_size, value_size)),
         state_size(whole_lanes(key_size) * first_grad_state.stride) {
     scratch.numbers((values - 1) * state_size);
@@ -57,9 +59,10 @@ struct BackwardScratch {
   Matrix grad_o, grad_u;           // dO; dU, then dR
   Matrix of_recalled;              // -diag(beta exp(c)) dR, the gradient of K S; before: diag(exp(c_last - c)) U
   Matrix u_t, state, state_t;
-  float *grad_beta, *grad_c, *column_sums;
-  float at_end = 0;         // the gradient of c_last by exp(c_last - c) and exp(c_last)
-  Matrix first_grad_state;  // dS of all value heads, which follow each other
+  float *grad_beta, *grad_decay, *column_sums;
+  float *from_start, *to_end;  // the gradients of the exponents of exp(c) and of exp(c_last - c)
+  float across = 0;            // the same for exp(c_last), which S is multiplied by
+  Matrix first_grad_state;     // dS of all value heads, which follow each other
   std::int64_t state_size;
 };
 
@@ -68,13 +71,10 @@ RP_INLINE void grad_of_u(const Tokens& tokens, std::int64_t key_size, std::int64
                          BackwardScratch& s) {
   const std::int64_t n = tokens.count;
   const Chunk& chunk = s.chunk;
-  s.at_end = 0;
   if (!tokens.is_last) {
     multiply(plain(chunk.k), grad_state, s.grad_u, {n, columns, key_size});
     for (std::int64_t i = 0; i < n; ++i) {
-      const float grad = chunk.to_end[i] * dot(s.grad_u.row(i), chunk.u.row(i), columns);
-      s.grad_c[i] -= grad;
-      s.at_end += grad;
+      s.to_end[i] = chunk.to_end[i] * dot(s.grad_u.row(i), chunk.u.row(i), columns);
       scale_row(s.grad_u.row(i), chunk.to_end[i], s.grad_u.row(i), columns);
     }
   }
@@ -83,7 +83,9 @@ RP_INLINE void grad_of_u(const Tokens& tokens, std::int64_t key_size, std::int64
   solve_transposed(chunk.coupling, s.grad_u, n, columns);
 }
 
-// Computes what the gradients get through D, L and P.
+// Computes what the gradients get through D, L and P. Element (i, j) of D contains the decays of the
+// tokens j + 1 to i, so the gradient of a decay is a sum over a rectangle of D. Its columns are
+// summed from the last row up.
 RP_INLINE void grad_of_weights(const Tokens& tokens, std::int64_t columns, BackwardScratch& s) {
   const std::int64_t n = tokens.count;
   const Chunk& chunk = s.chunk;
@@ -91,25 +93,25 @@ RP_INLINE void grad_of_weights(const Tokens& tokens, std::int64_t columns, Backw
   multiply(plain(s.grad_u), s.u_t, s.by_coupling, {n, n, columns}, 0, Triangle::kLowerResult);
   multiply(plain(s.grad_o), s.u_t, s.by_weights, {n, n, columns}, 0, Triangle::kLowerResult);
   for (std::int64_t j = 0; j < kDeltaChunk; j += kLanes) store(s.column_sums + j, Floats{});
-  for (std::int64_t i = 0; i < n; ++i) {
-    Floats row_sum = {}, of_beta = {};
+  for (std::int64_t i = n - 1; i >= 0; --i) {
+    Floats of_decay = {}, of_beta = {};
     for (std::int64_t j = 0; j <= i; j += kLanes) {
       const Floats decays = load(chunk.decays.row(i) + j);
       const Floats by_coupling = first_of(load(s.by_coupling.row(i) + j), i - j);
       const Floats by_weights = first_of(load(s.by_weights.row(i) + j), i + 1 - j);
       const Floats by_decays =
           by_coupling * load(chunk.coupling.row(i) + j) + by_weights * load(chunk.weights.row(i) + j);
-      row_sum += by_decays;
-      store(s.column_sums + j, load(s.column_sums + j) + by_decays);
+      const Floats column_sums = load(s.column_sums + j) + first_of(by_decays, i - j);
+      store(s.column_sums + j, column_sums);
+      of_decay += first_of(column_sums, i - j);
       const Floats a = by_coupling * decays;
       of_beta += first_of(a * load(chunk.kk.row(i) + j), i - j);
       store(s.k_by_k.row(i) + j, load(s.k_by_k.row(i) + j) - a * chunk.beta[i]);
       store(s.q_by_k.row(i) + j, load(s.q_by_k.row(i) + j) + by_weights * decays);
     }
-    s.grad_c[i] += sum(row_sum);
+    s.grad_decay[i] = sum(of_decay);
     s.grad_beta[i] = dot(s.grad_u.row(i), chunk.missing.row(i), columns) - sum(of_beta);
   }
-  for (std::int64_t i = 0; i < n; ++i) s.grad_c[i] -= s.column_sums[i];
 }
 
 // Computes what the gradients get through the states at the chunk's start and end, and dS.
@@ -123,7 +125,7 @@ RP_INLINE void grad_of_states(const Tokens& tokens, std::int64_t key_size, std::
     multiply(plain(s.of_recalled), s.state_t, s.grad_k, {n, keys, columns}, 1);
   }
   if (tokens.is_first) return;
-  if (!tokens.is_last) s.at_end += chunk.across * dot(s.state, grad_state, key_size, columns);
+  if (!tokens.is_last) s.across = chunk.across * dot(s.state, grad_state, key_size, columns);
   transpose(s.state, keys, columns, s.state_t);
   for (std::int64_t i = 0; i < n; ++i) {
     scale_row(s.grad_o.row(i), chunk.from_start[i], s.grad_o.row(i), columns);
@@ -132,7 +134,7 @@ RP_INLINE void grad_of_states(const Tokens& tokens, std::int64_t key_size, std::
   multiply(plain(s.grad_o), s.state_t, s.part_of_q, {n, keys, columns});
   multiply(plain(s.of_recalled), s.state_t, s.grad_k, {n, keys, columns}, 1);
   for (std::int64_t i = 0; i < n; ++i) {
-    s.grad_c[i] +=
+    s.from_start[i] =
         dot(chunk.q.row(i), s.part_of_q.row(i), keys) + dot(chunk.recalled.row(i), s.of_recalled.row(i), columns);
     for (std::int64_t j = 0; j < keys; j += kLanes) {
       store(s.grad_q.row(i) + j, load(s.grad_q.row(i) + j) + load(s.part_of_q.row(i) + j));
@@ -140,6 +142,24 @@ RP_INLINE void grad_of_states(const Tokens& tokens, std::int64_t key_size, std::
   }
   multiply(transposed(chunk.q), s.grad_o, grad_state, {key_size, columns, n}, tokens.is_last ? 0.0F : chunk.across);
   multiply(transposed(chunk.k), s.of_recalled, grad_state, {key_size, columns, n}, 1);
+}
+
+// A decay is part of exp(c) of its token and those after it, and of exp(c_last - c) of those before
+// it. Neither sum loses digits by differences of large numbers.
+template <typename T>
+void store_gate_grads(const Tokens& tokens, T* grad_beta, const DeltaGradients& gradients, std::int64_t value,
+                      BackwardScratch& s) {
+  double after = s.across, before = 0;
+  for (std::int64_t i = tokens.count - 1; i >= 0; --i) {
+    after += s.from_start[i];
+    s.grad_decay[i] += static_cast<float>(after);
+  }
+  for (std::int64_t i = 0; i < tokens.count; ++i) {
+    const std::int64_t at = (tokens.first + i) * gradients.gate_stride + value;
+    gradients.grad_decay[at] = s.grad_decay[i] + static_cast<float>(before);
+    before += s.to_end[i];
+    set_number(grad_beta + at, s.grad_beta[i]);
+  }
 }
 
 template <typename T>
@@ -154,7 +174,8 @@ void grad_chunk(const DeltaHead& a, const DeltaGradients& gradients, std::int64_
   load_values<T>(a, tokens, value, s.state, s.chunk);
   const std::int64_t at = tokens.first * gradients.value_stride + value * a.value_size;
   load_rows(static_cast<const T*>(gradients.grad_o) + at, gradients.value_stride, n, a.value_size, s.grad_o);
-  for (std::int64_t i = 0; i < n; ++i) s.grad_c[i] = 0;
+  s.across = 0;
+  for (std::int64_t i = 0; i < n; ++i) s.from_start[i] = s.to_end[i] = 0;
   grad_of_u(tokens, a.key_size, columns, grad_state, s);
   grad_of_weights(tokens, columns, s);
   T* grad_v = static_cast<T*>(gradients.grad_v) + at;
@@ -162,14 +183,7 @@ void grad_chunk(const DeltaHead& a, const DeltaGradients& gradients, std::int64_
     store_row(s.grad_u.row(i), s.chunk.beta[i], grad_v + i * gradients.value_stride, a.value_size);
   }
   grad_of_states(tokens, a.key_size, columns, grad_state, s);
-  s.grad_c[n - 1] += s.at_end;
-  double total = 0;
-  for (std::int64_t i = n - 1; i >= 0; --i) {
-    const std::int64_t gate = (tokens.first + i) * gradients.gate_stride + value;
-    total += s.grad_c[i];
-    gradients.grad_decay[gate] = static_cast<float>(total);
-    set_number(static_cast<T*>(gradients.grad_beta) + gate, s.grad_beta[i]);
-  }
+  store_gate_grads(tokens, static_cast<T*>(gradients.grad_beta), gradients, value, s);
 }
 
 // Writes the gradients of rows x from those of y = scale * factor * x, where `factor` is 1 / length.
