@@ -1,7 +1,10 @@
 #include <ATen/ATen.h>
 
 #include "common/text.h"
-#include "models/layers/delta_net/delta_net_ops.h"
+#include "models/layers/delta_net/convolution.h"
+#include "models/layers/delta_net/delta_rule.h"
+#include "models/layers/delta_net/gated_norm.h"
+#include "models/layers/delta_net/gates.h"
 #include "models/token_mixer.h"
 
 namespace rp::models {
@@ -36,12 +39,12 @@ class DeltaNet : public TokenMixer {
         convolved_btc.split_with_sizes({config_.key_width(), config_.key_width(), config_.value_width()}, -1);
     const std::vector<std::int64_t> keys{config_.num_key_heads, config_.key_dim};
     const std::vector<std::int64_t> values{config_.num_value_heads, config_.value_dim};
-    const GateAndBeta gates = gate_and_beta(step_btv, beta_btv, log_decay_v_, step_bias_v_);
+    const DecayAndBeta rates = gate_and_beta(step_btv, beta_btv, log_decay_v_, step_bias_v_);
     const at::Tensor o_btve = gated_delta_rule({.q_btkd = parts[0].unflatten(-1, keys),
                                                 .k_btkd = parts[1].unflatten(-1, keys),
                                                 .v_bthe = parts[2].unflatten(-1, values),
-                                                .decay_bth = gates.decay_bth,
-                                                .beta_bth = gates.beta_bth,
+                                                .decay_bth = rates.decay_bth,
+                                                .beta_bth = rates.beta_bth,
                                                 .documents_bk = documents_bk});
     const at::Tensor normal_btve = gated_rms_norm(o_btve, z_btv.unflatten(-1, values), norm_e_, epsilon_);
     return linear(normal_btve.flatten(2), output_);
