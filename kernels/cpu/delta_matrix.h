@@ -13,15 +13,27 @@
 namespace rp::models {
 namespace {
 
-// The tile of a product that is kept in registers. kMaxTileRows is a multiple of each kTileRows.
-constexpr int kMaxTileRows = 8;
+// As many fp32 values as a register holds. Sums that stay in registers have this type, because
+// compilers keep wider vectors in memory.
 #if defined(__AVX512F__)
-constexpr int kTileRows = 8, kTileVectors = 2;
+constexpr int kRegisterLanes = 16;
+using Register = float __attribute__((vector_size(64)));
 #elif defined(__AVX2__)
-constexpr int kTileRows = 4, kTileVectors = 1;
+constexpr int kRegisterLanes = 8;
+using Register = float __attribute__((vector_size(32)));
 #else
-constexpr int kTileRows = 2, kTileVectors = 1;
+constexpr int kRegisterLanes = 4;
+using Register = float __attribute__((vector_size(16)));
 #endif
+using RegisterInMemory [[gnu::aligned(4), gnu::may_alias]] = Register;
+
+// The tile of a product that is kept in registers. kMaxTileRows is a multiple of each kTileRows, and
+// kLanes of a register.
+constexpr int kMaxTileRows = 8;
+constexpr int kTileRows = kRegisterLanes == 16 ? 8 : 4, kTileVectors = 2;
+
+RP_INLINE Register load_register(const float* from) { return *reinterpret_cast<const RegisterInMemory*>(from); }
+RP_INLINE void store_register(float* to, Register value) { *reinterpret_cast<RegisterInMemory*>(to) = value; }
 
 constexpr std::int64_t whole_lanes(std::int64_t count) { return (count + kLanes - 1) / kLanes * kLanes; }
 
@@ -77,15 +89,15 @@ struct Extent {
 template <int kVectors>
 RP_INLINE void multiply_tile(const Left& left, const Matrix& right, const Matrix& result, std::int64_t i,
                              std::int64_t j, std::int64_t begin, std::int64_t end, float keep) {
-  Floats sums[kTileRows][kVectors] = {};
+  Register sums[kTileRows][kVectors] = {};
   const float* a = left.data + i * left.row_step;
   for (std::int64_t k = begin; k < end; ++k) {
-    Floats b[kVectors];
+    Register b[kVectors];
 #pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) b[v] = load(right.row(k) + j + v * kLanes);
+    for (int v = 0; v < kVectors; ++v) b[v] = load_register(right.row(k) + j + v * kRegisterLanes);
 #pragma GCC unroll 8
     for (int r = 0; r < kTileRows; ++r) {
-      const Floats factor = all(a[r * left.row_step + k * left.depth_step]);
+      const float factor = a[r * left.row_step + k * left.depth_step];
 #pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) sums[r][v] += factor * b[v];
     }
@@ -94,8 +106,8 @@ RP_INLINE void multiply_tile(const Left& left, const Matrix& right, const Matrix
   for (int r = 0; r < kTileRows; ++r) {
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
-      float* to = result.row(i + r) + j + v * kLanes;
-      store(to, keep == 0.0F ? sums[r][v] : load(to) * keep + sums[r][v]);
+      float* to = result.row(i + r) + j + v * kRegisterLanes;
+      store_register(to, keep == 0.0F ? sums[r][v] : load_register(to) * keep + sums[r][v]);
     }
   }
 }
@@ -117,21 +129,21 @@ void multiply(const Left& left, const Matrix& right, const Matrix& result, const
               Triangle triangle = Triangle::kNone) {
   const std::int64_t columns = whole_lanes(extent.columns);
   std::int64_t j = 0;
-  for (; j + kTileVectors * kLanes <= columns; j += kTileVectors * kLanes) {
+  for (; j + kTileVectors * kRegisterLanes <= columns; j += kTileVectors * kRegisterLanes) {
     multiply_columns<kTileVectors>(left, right, result, extent, keep, triangle, j);
   }
-  for (; j < columns; j += kLanes) multiply_columns<1>(left, right, result, extent, keep, triangle, j);
+  for (; j < columns; j += kRegisterLanes) multiply_columns<1>(left, right, result, extent, keep, triangle, j);
 }
 
 // Solves (1 - L) X = B for a strictly lower triangular L [size, size]. X replaces B.
 void solve(const Matrix& lower, const Matrix& x, std::int64_t size, std::int64_t columns) {
-  for (std::int64_t j = 0; j < columns; j += kLanes) {
+  for (std::int64_t j = 0; j < columns; j += kRegisterLanes) {
     for (std::int64_t i = 0; i < size; i += kTileRows) {
-      Floats sums[kTileRows];
+      Register sums[kTileRows];
 #pragma GCC unroll 8
-      for (int r = 0; r < kTileRows; ++r) sums[r] = load(x.row(i + r) + j);
+      for (int r = 0; r < kTileRows; ++r) sums[r] = load_register(x.row(i + r) + j);
       for (std::int64_t k = 0; k < i; ++k) {
-        const Floats known = load(x.row(k) + j);
+        const Register known = load_register(x.row(k) + j);
 #pragma GCC unroll 8
         for (int r = 0; r < kTileRows; ++r) sums[r] += lower.row(i + r)[k] * known;
       }
@@ -139,7 +151,7 @@ void solve(const Matrix& lower, const Matrix& x, std::int64_t size, std::int64_t
       for (int r = 0; r < kTileRows; ++r) {
 #pragma GCC unroll 8
         for (int s = 0; s < r; ++s) sums[r] += lower.row(i + r)[i + s] * sums[s];
-        store(x.row(i + r) + j, sums[r]);
+        store_register(x.row(i + r) + j, sums[r]);
       }
     }
   }
@@ -148,13 +160,13 @@ void solve(const Matrix& lower, const Matrix& x, std::int64_t size, std::int64_t
 // Solves (1 - L)^T X = B. The rows of L and B behind the last one, up to a whole number of tiles,
 // must be zero. The sums are in descending order.
 void solve_transposed(const Matrix& lower, const Matrix& x, std::int64_t size, std::int64_t columns) {
-  for (std::int64_t j = 0; j < columns; j += kLanes) {
+  for (std::int64_t j = 0; j < columns; j += kRegisterLanes) {
     for (std::int64_t i = (size - 1) / kTileRows * kTileRows; i >= 0; i -= kTileRows) {
-      Floats sums[kTileRows];
+      Register sums[kTileRows];
 #pragma GCC unroll 8
-      for (int r = 0; r < kTileRows; ++r) sums[r] = load(x.row(i + r) + j);
+      for (int r = 0; r < kTileRows; ++r) sums[r] = load_register(x.row(i + r) + j);
       for (std::int64_t k = size - 1; k >= i + kTileRows; --k) {
-        const Floats known = load(x.row(k) + j);
+        const Register known = load_register(x.row(k) + j);
 #pragma GCC unroll 8
         for (int r = 0; r < kTileRows; ++r) sums[r] += lower.row(k)[i + r] * known;
       }
@@ -162,7 +174,7 @@ void solve_transposed(const Matrix& lower, const Matrix& x, std::int64_t size, s
       for (int r = kTileRows - 1; r >= 0; --r) {
 #pragma GCC unroll 8
         for (int s = kTileRows - 1; s > r; --s) sums[r] += lower.row(i + s)[i + r] * sums[s];
-        store(x.row(i + r) + j, sums[r]);
+        store_register(x.row(i + r) + j, sums[r]);
       }
     }
   }

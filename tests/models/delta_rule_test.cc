@@ -89,9 +89,14 @@ TEST_F(DeltaRule, SurvivesKeysThatAreNearlyEqual) {
   DeltaCase c = make_delta_case({.b = 2, .t = 300, .k = 2, .d = 16, .h = 2, .e = 16});
   c.inputs[1] = at::randn({1, 1, 1, 16}) + at::randn(c.inputs[1].sizes()) * 1e-3;
   expect_recurrence(c);
+  // Each token replaces almost all of the state. So the gradient of a decay is the small sum of
+  // large numbers: that of a recurrence in fp32 differs from fp64 by 4e-5.
   c.inputs[3] = c.inputs[3] * 1e-3;
   c.inputs[4] = at::ones_like(c.inputs[4]);
-  expect_recurrence(c, {}, 1e-4);
+  std::vector<at::Tensor> actual = our_rule(c), expected = expected_rule(c);
+  EXPECT_LE(relative_difference(actual[4], expected[4]), 3e-4);
+  actual[4] = expected[4];
+  expect_close(actual, expected, 1e-5);
 }
 
 TEST_F(DeltaRule, GivesKeysAndQueriesWithoutALengthFiniteGradients) {
