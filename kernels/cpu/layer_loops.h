@@ -2,6 +2,8 @@
 // The loops of layer_kernels.h. Included by one source per instruction set (vector16.h).
 #pragma once
 
+#include <cstring>
+
 #include "kernels/cpu/layer_kernels.h"
 #include "kernels/cpu/vector16.h"
 
@@ -103,7 +105,7 @@ void rotate_rows(const RotateRows& a, std::int64_t begin, std::int64_t end) {
         store(y + i, first * c - second * s, n, part);
         store(y + half + i, second * c + first * s, n, part);
       });
-      std::copy_n(x + a.rotated, a.head_size - a.rotated, y + a.rotated);
+      std::memmove(y + a.rotated, x + a.rotated, static_cast<std::size_t>(a.head_size - a.rotated) * sizeof(T));
     }
   }
 }

@@ -11,14 +11,14 @@ namespace {
 
 using nlohmann::json;
 
-ModelConfig read_with(const json& changes) { return rp::read_with(tiny_llama_json(), changes); }
+ModelConfig llama_with(const json& changes) { return read_with(tiny_llama_json(), changes); }
 
-AttentionConfig attention_with(const json& changes) { return read_with(changes).layers.at(0).attention; }
+AttentionConfig attention_with(const json& changes) { return llama_with(changes).layers.at(0).attention; }
 
 RopeConfig rope_with(const json& changes) { return attention_with(changes).rope; }
 
 TEST(ModelConfig, WhatAllFamiliesHaveIsRead) {
-  const ModelConfig config = read_with({{"pad_token_id", 3}});
+  const ModelConfig config = llama_with({{"pad_token_id", 3}});
   EXPECT_EQ(config.family, "llama");
   EXPECT_EQ(config.hidden, 8);
   EXPECT_EQ(config.vocabulary, 10);
@@ -71,9 +71,9 @@ TEST(ModelConfig, RotaryParametersAreReadInBothSpellings) {
 }
 
 TEST(ModelConfig, TheMethodThatQuantisedTheFilesIsNamed) {
-  EXPECT_EQ(read_with(json::object()).quantization, "");
-  EXPECT_EQ(read_with({{"quantization_config", {{"quant_method", "mxfp4"}}}}).quantization, "mxfp4");
-  EXPECT_EQ(read_with({{"quantization_config", json::object()}}).quantization, "unknown");
+  EXPECT_EQ(llama_with(json::object()).quantization, "");
+  EXPECT_EQ(llama_with({{"quantization_config", {{"quant_method", "mxfp4"}}}}).quantization, "mxfp4");
+  EXPECT_EQ(llama_with({{"quantization_config", json::object()}}).quantization, "unknown");
 }
 
 TEST(ModelConfig, LinearRotationHasAFactorOnly) {
@@ -108,29 +108,29 @@ TEST(ModelConfig, RotaryParametersInTwoSpellingsMustAgree) {
   theta["rope_theta"] = 500000.0;
   const std::vector<std::string> parts = {"rope_parameters and rope_scaling", "different", "remove the wrong one"};
   EXPECT_EQ(rope_with({{"rope_parameters", rope}, {"rope_scaling", rope}}).factor, 8);
-  expect_refusal(parts, [&] { read_with({{"rope_parameters", rope}, {"rope_scaling", other}}); });
-  expect_refusal(parts, [&] { read_with({{"rope_parameters", {{"rope_type", "default"}}}, {"rope_scaling", rope}}); });
-  expect_refusal(parts, [&] { read_with({{"rope_parameters", theta}, {"rope_scaling", rope}}); });
+  expect_refusal(parts, [&] { llama_with({{"rope_parameters", rope}, {"rope_scaling", other}}); });
+  expect_refusal(parts, [&] { llama_with({{"rope_parameters", {{"rope_type", "default"}}}, {"rope_scaling", rope}}); });
+  expect_refusal(parts, [&] { llama_with({{"rope_parameters", theta}, {"rope_scaling", rope}}); });
 }
 
 TEST(ModelConfig, TheOriginalLengthMayAlsoStandOutsideTheRotaryParametersIfBothAgree) {
   EXPECT_EQ(rope_with({{"rope_scaling", kLlama3}, {kOriginal, 16}}).original_positions, 16);
   EXPECT_EQ(rope_with({{"rope_scaling", llama3_of(32)}, {kOriginal, 32}}).original_positions, 32);
   expect_refusal({kOriginal, "16", "32", "remove"}, [&] {
-    read_with({{"rope_scaling", llama3_of(32)}, {kOriginal, 16}});
+    llama_with({{"rope_scaling", llama3_of(32)}, {kOriginal, 16}});
   });
 }
 
 TEST(ModelConfig, WhatIsSpelledOutAsOffIsNoObstacle) {
-  EXPECT_EQ(read_with({{"sliding_window", 4096}, {"use_sliding_window", false}}).num_layers(), 2);
-  EXPECT_EQ(read_with({{"sliding_window", nullptr}, {"rope_interleaved", false}}).num_layers(), 2);
-  EXPECT_EQ(read_with({{"layer_types", {"full_attention", "full_attention"}}, {"logits_scaling", 1.0}}).num_layers(),
+  EXPECT_EQ(llama_with({{"sliding_window", 4096}, {"use_sliding_window", false}}).num_layers(), 2);
+  EXPECT_EQ(llama_with({{"sliding_window", nullptr}, {"rope_interleaved", false}}).num_layers(), 2);
+  EXPECT_EQ(llama_with({{"layer_types", {"full_attention", "full_attention"}}, {"logits_scaling", 1.0}}).num_layers(),
             2);
 }
 
 TEST(ModelConfig, TheDtypeIsReadUnderItsOldName) {
-  EXPECT_EQ(read_with({{"dtype", nullptr}, {"torch_dtype", "float16"}}).dtype, DType::kFloat16);
-  EXPECT_EQ(read_with({{"dtype", nullptr}}).dtype, std::nullopt);
+  EXPECT_EQ(llama_with({{"dtype", nullptr}, {"torch_dtype", "float16"}}).dtype, DType::kFloat16);
+  EXPECT_EQ(llama_with({{"dtype", nullptr}}).dtype, std::nullopt);
 }
 
 TEST(ModelConfig, EveryImpossibleValueIsRefusedWithItsKeyAndWhatItMustBe) {
@@ -194,7 +194,7 @@ TEST(ModelConfig, EveryImpossibleValueIsRefusedWithItsKeyAndWhatItMustBe) {
     SCOPED_TRACE(changes.dump());
     std::vector<std::string> all = parts;
     all.emplace_back("config.json");
-    expect_refusal(all, [&] { read_with(changes); });
+    expect_refusal(all, [&] { llama_with(changes); });
   }
 }
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "models/layers/delta_net/gpu_operators.h"
 #include "models/layers/delta_net/token_runs.h"
 #include "models/layers/kernel_call.h"
 
@@ -90,11 +91,12 @@ struct CausalConvolution : torch::autograd::Function<CausalConvolution> {
 }  // namespace
 
 at::Tensor causal_convolution(const at::Tensor& y_btc, const at::Tensor& weight_cj, const at::Tensor& documents_bk) {
-  check_on_cpu<2>(kConvolution, {y_btc, weight_cj});
+  check_device<2>(kConvolution, {y_btc, weight_cj});
   TORCH_CHECK(y_btc.dim() == 3 && weight_cj.dim() == 2 && y_btc.size(2) == weight_cj.size(0), kConvolution, ": y ",
               y_btc.sizes(), " and weight ", weight_cj.sizes(), " do not fit [b, t, c] and [c, taps]");
   TORCH_CHECK(weight_cj.size(1) >= 1 && weight_cj.size(1) <= kMaxConvolutionTaps, kConvolution, ": supports 1 to ",
               kMaxConvolutionTaps, " taps, not ", weight_cj.size(1));
+  if (runs_on_gpu(y_btc)) return convolution_by_operators(y_btc, weight_cj, documents_bk);
   return CausalConvolution::apply(y_btc, weight_cj,
                                   documents_bk.defined() ? std::make_optional(documents_bk) : std::nullopt);
 }

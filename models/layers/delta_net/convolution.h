@@ -1,6 +1,6 @@
 // models/layers/delta_net/convolution.h
 // Mixes each channel of a sequence over its last few tokens, as linear attention does before its
-// queries, keys and values are split. On the CPU only.
+// queries, keys and values are split.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,7 +14,7 @@ namespace rp::models {
 //
 // y is bf16, fp16 or fp32; the gradient of the weight is fp32. Differentiable in y and the weight;
 // the backward pass computes the sums again. Results depend neither on the number of threads nor on
-// the other sequences. Throws c10::Error, naming the operator, for a tensor on a GPU or wrong
+// the other sequences. Throws c10::Error, naming the operator, for tensors on several devices or wrong
 // shapes.
 [[nodiscard]] at::Tensor causal_convolution(const at::Tensor& y_btc, const at::Tensor& weight_cj,
                                             const at::Tensor& documents_bk = {});

@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "models/layers/delta_net/gpu_delta_rule.h"
 #include "models/layers/delta_net/token_runs.h"
 #include "models/layers/kernel_call.h"
 
@@ -171,7 +172,7 @@ struct GatedDeltaRule : torch::autograd::Function<GatedDeltaRule> {
 };
 
 void check(const DeltaRuleInputs& in) {
-  check_on_cpu<5>(kDeltaRule, {in.q_btkd, in.k_btkd, in.v_bthe, in.decay_bth, in.beta_bth});
+  check_device<5>(kDeltaRule, {in.q_btkd, in.k_btkd, in.v_bthe, in.decay_bth, in.beta_bth});
   const at::Tensor &q = in.q_btkd, &v = in.v_bthe;
   TORCH_CHECK(q.dim() == 4 && q.sizes() == in.k_btkd.sizes() && v.dim() == 4 && v.size(0) == q.size(0) &&
                   v.size(1) == q.size(1) && q.size(2) > 0 && v.size(2) % q.size(2) == 0,
@@ -193,6 +194,7 @@ void check(const DeltaRuleInputs& in) {
 
 at::Tensor gated_delta_rule(const DeltaRuleInputs& inputs) {
   check(inputs);
+  if (runs_on_gpu(inputs.q_btkd)) return gated_delta_rule_by_products(inputs);
   bool is_kept = false;
   for (const at::Tensor& x : {inputs.q_btkd, inputs.k_btkd, inputs.v_bthe, inputs.decay_bth, inputs.beta_bth}) {
     is_kept = is_kept || (at::GradMode::is_enabled() && x.requires_grad());

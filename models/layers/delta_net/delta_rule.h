@@ -1,6 +1,6 @@
 // models/layers/delta_net/delta_rule.h
 // Computes linear attention with the gated delta rule (Yang et al., "Gated Delta Networks", 2024),
-// in chunks of 64 tokens: time and memory are linear in the length. On the CPU only.
+// in chunks of 64 tokens: time and memory are linear in the length.
 //
 // For each value head a state S [d, e], zero at the start of each document, is changed by each
 // token:
@@ -36,7 +36,7 @@ struct DeltaRuleInputs {
 // again before it begins, which is two thirds of a forward pass; a stage keeps the states of one
 // layer at a time if it recomputes by layer.
 //
-// Throws c10::Error, naming the operator, for a tensor on a GPU or wrong shapes and dtypes.
+// Throws c10::Error, naming the operator, for tensors on several devices or wrong shapes and dtypes.
 [[nodiscard]] at::Tensor gated_delta_rule(const DeltaRuleInputs& inputs);
 
 }  // namespace rp::models

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "models/layers/delta_net/gpu_operators.h"
 #include "models/layers/delta_net/token_runs.h"
 #include "models/layers/kernel_call.h"
 
@@ -77,7 +78,7 @@ struct GatedRmsNorm : torch::autograd::Function<GatedRmsNorm> {
 
 at::Tensor gated_rms_norm(const at::Tensor& o_bthe, const at::Tensor& z_bthe, const at::Tensor& weight_e,
                           double epsilon) {
-  check_on_cpu<3>(kGatedNorm, {o_bthe, z_bthe, weight_e});
+  check_device<3>(kGatedNorm, {o_bthe, z_bthe, weight_e});
   TORCH_CHECK(o_bthe.dim() >= 1 && o_bthe.sizes() == z_bthe.sizes() && weight_e.dim() == 1 &&
                   weight_e.size(0) == o_bthe.size(-1),
               kGatedNorm, ": o ", o_bthe.sizes(), ", z ", z_bthe.sizes(), " and weight ", weight_e.sizes(),
@@ -85,6 +86,7 @@ at::Tensor gated_rms_norm(const at::Tensor& o_bthe, const at::Tensor& z_bthe, co
   TORCH_CHECK(o_bthe.scalar_type() == z_bthe.scalar_type() && o_bthe.scalar_type() == weight_e.scalar_type(),
               kGatedNorm, ": needs one dtype, not ", o_bthe.toString(), ", ", z_bthe.toString(), " and ",
               weight_e.toString());
+  if (runs_on_gpu(o_bthe)) return gated_norm_by_operators(o_bthe, z_bthe, weight_e, epsilon);
   return GatedRmsNorm::apply(o_bthe, z_bthe, weight_e, epsilon);
 }
 

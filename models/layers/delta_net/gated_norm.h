@@ -1,5 +1,5 @@
 // models/layers/delta_net/gated_norm.h
-// Normalises the result of the gated delta rule and multiplies it by a gate. On the CPU only.
+// Normalises the result of the gated delta rule and multiplies it by a gate.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,8 +12,8 @@ namespace rp::models {
 //
 // All tensors have one dtype of bf16, fp16 and fp32. Differentiable in o, z and the weight, whose
 // gradient is fp32. Results depend neither on the number of threads nor, except for the weight's
-// gradient, on the other rows. Throws c10::Error, naming the operator, for a tensor on a GPU or
-// wrong shapes.
+// gradient, on the other rows. Throws c10::Error, naming the operator, for tensors on several devices
+// or wrong shapes.
 [[nodiscard]] at::Tensor gated_rms_norm(const at::Tensor& o_bthe, const at::Tensor& z_bthe, const at::Tensor& weight_e,
                                         double epsilon);
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "models/layers/delta_net/gpu_operators.h"
 #include "models/layers/delta_net/token_runs.h"
 #include "models/layers/kernel_call.h"
 
@@ -83,7 +84,7 @@ struct Gates : torch::autograd::Function<Gates> {
 
 DecayAndBeta gate_and_beta(const at::Tensor& a_bth, const at::Tensor& b_bth, const at::Tensor& a_log_h,
                            const at::Tensor& dt_bias_h) {
-  check_on_cpu<4>(kGates, {a_bth, b_bth, a_log_h, dt_bias_h});
+  check_device<4>(kGates, {a_bth, b_bth, a_log_h, dt_bias_h});
   TORCH_CHECK(a_bth.dim() == 3 && a_bth.sizes() == b_bth.sizes() && a_bth.scalar_type() == b_bth.scalar_type(), kGates,
               ": a ", a_bth.toString(), " ", a_bth.sizes(), " and b ", b_bth.toString(), " ", b_bth.sizes(),
               " must have one dtype and shape, [b, t, h]");
@@ -91,6 +92,7 @@ DecayAndBeta gate_and_beta(const at::Tensor& a_bth, const at::Tensor& b_bth, con
     TORCH_CHECK(of_heads.dim() == 1 && of_heads.size(0) == a_bth.size(2), kGates, ": a_log and dt_bias need one value ",
                 "for each of ", a_bth.size(2), " heads, not ", of_heads.sizes());
   }
+  if (runs_on_gpu(a_bth)) return gates_by_operators(a_bth, b_bth, a_log_h, dt_bias_h);
   const variable_list result = Gates::apply(a_bth, b_bth, a_log_h, dt_bias_h);
   return {result[0], result[1]};
 }

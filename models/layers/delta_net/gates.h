@@ -1,6 +1,5 @@
 // models/layers/delta_net/gates.h
-// Computes the decay and the rate with which the gated delta rule forgets and learns. On the CPU
-// only.
+// Computes the decay and the rate with which the gated delta rule forgets and learns.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,7 +18,7 @@ struct DecayAndBeta {
 // a and b have one dtype of bf16, fp16 and fp32; a_log and dt_bias may have another. Differentiable
 // in all of them; the gradients of a_log and dt_bias are fp32. Results depend neither on the number
 // of threads nor, except for those two gradients, on the other sequences. Throws c10::Error, naming
-// the operator, for a tensor on a GPU or wrong shapes.
+// the operator, for tensors on several devices or wrong shapes.
 [[nodiscard]] DecayAndBeta gate_and_beta(const at::Tensor& a_bth, const at::Tensor& b_bth, const at::Tensor& a_log_h,
                                          const at::Tensor& dt_bias_h);
 

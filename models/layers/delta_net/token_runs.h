@@ -14,11 +14,14 @@
 
 namespace rp::models {
 
-// Throws c10::Error, naming the operator, unless all tensors are in the CPU's memory.
+// Throws c10::Error, naming the operator, unless all tensors are on the CPU or all on one GPU.
 template <std::size_t kCount>
-void check_on_cpu(const char* operation, const std::array<at::Tensor, kCount>& tensors) {
+void check_device(const char* operation, const std::array<at::Tensor, kCount>& tensors) {
   for (const at::Tensor& tensor : tensors) {
-    TORCH_CHECK(tensor.is_cpu(), operation, ": computes on the CPU only, not on ", tensor.device());
+    TORCH_CHECK(tensor.is_cpu() || tensor.is_cuda(), operation, ": computes on the CPU or a GPU, not on ",
+                tensor.device());
+    TORCH_CHECK(tensor.device() == tensors[0].device(), operation, ": tensors are on ", tensor.device(), " and ",
+                tensors[0].device());
   }
 }
 
