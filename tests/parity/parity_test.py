@@ -19,6 +19,7 @@ from pathlib import Path
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
+from torch.overrides import TorchFunctionMode
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, PreTrainedModel
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
@@ -224,6 +225,16 @@ def values_of(model, inputs: dict, names: set) -> dict:
     return gradients | {name: value.detach().float() for name, value in values.items()}
 
 
+class InFp64(TorchFunctionMode):
+    """Inside a `with` block code that asks for fp32, as norms and the delta rule of transformers do whatever the dtype of the model, gets fp64."""
+
+    def __torch_function__(self, function, _types, arguments=(), keywords=None):
+        if function is torch.Tensor.float:
+            return arguments[0].double()
+        widen = lambda value: torch.float64 if value is torch.float32 else value
+        return function(*map(widen, arguments), **{key: widen(value) for key, value in (keywords or {}).items()})
+
+
 class RouterMargin:
     """Records the relative lead of the last chosen expert in the forward passes of transformers' model inside a `with` block: `leads` by router and
     token, and the smallest of all in `least`."""
@@ -305,7 +316,8 @@ def check_case(name: str, folder: Path, model, inputs: dict) -> list[str]:
     limit = FP32_LIMIT_OF_EXPERTS if margin.routers else FP32_LIMIT
     if not worst[0] <= limit:
         # A model may amplify rounding more than that. Then our values may be twice as far from fp64 as those of transformers in fp32.
-        exact = values_of(with_weights_in(model, torch.float64), inputs, names)
+        with InFp64():
+            exact = values_of(with_weights_in(model, torch.float64), inputs, names)
         theirs_fp32 = farthest(with_weights_in(model, torch.float32), lambda: values_of(model, inputs, names), exact)
         ours_fp32 = distances(ours, exact)
         faults += [f"{name}: {key} is {value:.2e} from fp64, transformers' fp32 {theirs_fp32[key]:.2e}"

@@ -65,7 +65,7 @@ at::Tensor convolved(const at::Tensor& y_btc, const Taps& taps) {
   return sum;
 }
 
-struct Convolution : torch::autograd::Function<Convolution> {
+struct ShiftedSum : torch::autograd::Function<ShiftedSum> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& y_btc, const at::Tensor& weight_cj,
                             const std::optional<at::Tensor>& documents) {
     const at::Tensor documents_bk = documents.value_or(at::Tensor());
@@ -144,7 +144,7 @@ struct NormTimesGate : torch::autograd::Function<NormTimesGate> {
 
 at::Tensor convolution_by_operators(const at::Tensor& y_btc, const at::Tensor& weight_cj,
                                     const at::Tensor& documents_bk) {
-  return Convolution::apply(y_btc, weight_cj, documents_bk.defined() ? std::make_optional(documents_bk) : std::nullopt);
+  return ShiftedSum::apply(y_btc, weight_cj, documents_bk.defined() ? std::make_optional(documents_bk) : std::nullopt);
 }
 
 DecayAndBeta gates_by_operators(const at::Tensor& a_bth, const at::Tensor& b_bth, const at::Tensor& a_log_h,
