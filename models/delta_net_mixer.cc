@@ -34,7 +34,7 @@ class DeltaNet : public TokenMixer {
   at::Tensor forward(const at::Tensor& x_bth, const at::Tensor& documents_bk) override {
     const std::vector<at::Tensor> projected = linears(x_bth, inputs_);
     const at::Tensor &qkv_btc = projected[0], &z_btv = projected[1], &beta_btv = projected[2], &step_btv = projected[3];
-    const at::Tensor convolved_btc = causal_convolution(qkv_btc, taps_c1j_.squeeze(1), documents_bk);
+    const at::Tensor convolved_btc = causal_convolution(qkv_btc, taps_c1j_, documents_bk);
     const std::vector<at::Tensor> parts =
         convolved_btc.split_with_sizes({config_.key_width(), config_.key_width(), config_.value_width()}, -1);
     const std::vector<std::int64_t> keys{config_.num_key_heads, config_.key_dim};

@@ -43,7 +43,7 @@ RP_INLINE void set_number(T* to, float value) {
 // Reads `rows` rows. The columns up to whole lanes and the rows up to whole tiles become zero.
 template <typename T>
 void load_rows(const T* from, std::int64_t stride, std::int64_t rows, std::int64_t columns, const Matrix& to) {
-  for (std::int64_t i = 0; i < (rows + kMaxTileRows - 1) / kMaxTileRows * kMaxTileRows; ++i) {
+  for (std::int64_t i = 0; i < whole_tiles(rows); ++i) {
     for_each_sixteen(0, columns, [&](std::int64_t j, std::int64_t n, auto part) {
       store(to.row(i) + j, i < rows ? load(from + i * stride + j, n, 0.0F, part) : Floats{});
     });
@@ -84,14 +84,14 @@ struct Chunk {
         k_t(scratch.matrix(key_size, kDeltaChunk)),
         kk(scratch.matrix(kDeltaChunk, kDeltaChunk)),
         qk(scratch.matrix(kDeltaChunk, kDeltaChunk)),
+        q_factors(scratch.numbers(kDeltaChunk)),
+        k_factors(scratch.numbers(kDeltaChunk)),
         decays(scratch.matrix(kDeltaChunk, kDeltaChunk)),
         coupling(scratch.matrix(kDeltaChunk, kDeltaChunk)),
         weights(scratch.matrix(kDeltaChunk, kDeltaChunk)),
         recalled(scratch.matrix(kDeltaChunk, value_size)),
         missing(scratch.matrix(kDeltaChunk, value_size)),
         u(scratch.matrix(kDeltaChunk, value_size)),
-        q_factors(scratch.numbers(kDeltaChunk)),
-        k_factors(scratch.numbers(kDeltaChunk)),
         beta(scratch.numbers(kDeltaChunk)),
         high(scratch.numbers(kDeltaChunk)),
         low(scratch.numbers(kDeltaChunk)),
@@ -99,12 +99,12 @@ struct Chunk {
         to_end(scratch.numbers(kDeltaChunk)) {}
 
   // Of the key head.
-  Matrix q, k, k_t;  // normalised; K transposed
-  Matrix kk, qk;     // K K^T and Q K^T, on the diagonal and below
+  Matrix q, k, k_t;              // normalised; K transposed
+  Matrix kk, qk;                 // K K^T and Q K^T, on the diagonal and below
+  float *q_factors, *k_factors;  // 1 / length
   // Of one value head at a time.
   Matrix decays, coupling, weights;  // D, L and P, on the diagonal and below
   Matrix recalled, missing, u;       // K S, V - diag(exp(c)) K S, and U
-  float *q_factors, *k_factors;      // 1 / length
   float* beta;
   float *high, *low;           // c as a sum of two numbers, because differences of large c matter
   float *from_start, *to_end;  // exp(c) and exp(c_last - c)
@@ -147,7 +147,7 @@ void load_gates(const DeltaHead& a, const Tokens& tokens, std::int64_t value, Ch
 
 // Computes D, L and P. Rows up to whole tiles become zero.
 RP_INLINE void weigh(const Tokens& tokens, Chunk& chunk) {
-  for (std::int64_t i = 0; i < (tokens.count + kMaxTileRows - 1) / kMaxTileRows * kMaxTileRows; ++i) {
+  for (std::int64_t i = 0; i < whole_tiles(tokens.count); ++i) {
     const std::int64_t columns = i < tokens.count ? i + 1 : 0;
     for (std::int64_t j = 0; j <= i; j += kLanes) {
       const Floats difference = (chunk.high[i] - load(chunk.high + j)) + (chunk.low[i] - load(chunk.low + j));
@@ -177,7 +177,7 @@ void load_values(const DeltaHead& a, const Tokens& tokens, std::int64_t value, c
       }
     }
   }
-  for (std::int64_t i = 0; i < (n + kMaxTileRows - 1) / kMaxTileRows * kMaxTileRows; ++i) {
+  for (std::int64_t i = 0; i < whole_tiles(n); ++i) {
     scale_row(chunk.missing.row(i), chunk.beta[i], chunk.u.row(i), columns);
   }
   solve(chunk.coupling, chunk.u, n, columns);

@@ -35,7 +35,11 @@ constexpr int kTileRows = kRegisterLanes == 16 ? 8 : 4, kTileVectors = 2;
 RP_INLINE Register load_register(const float* from) { return *reinterpret_cast<const RegisterInMemory*>(from); }
 RP_INLINE void store_register(float* to, Register value) { *reinterpret_cast<RegisterInMemory*>(to) = value; }
 
+// Round up to whole groups of lanes, and to whole tiles of rows of every instruction set.
 constexpr std::int64_t whole_lanes(std::int64_t count) { return (count + kLanes - 1) / kLanes * kLanes; }
+constexpr std::int64_t whole_tiles(std::int64_t rows) {
+  return (rows + kMaxTileRows - 1) / kMaxTileRows * kMaxTileRows;
+}
 
 struct Matrix {
   [[nodiscard]] RP_INLINE float* row(std::int64_t i) const { return data + i * stride; }

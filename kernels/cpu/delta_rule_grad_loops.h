@@ -25,9 +25,9 @@ struct BackwardScratch {
       : chunk(scratch, key_size, value_size),
         grad_q(scratch.matrix(kDeltaChunk, key_size)),
         grad_k(scratch.matrix(kDeltaChunk, key_size)),
-        part_of_q(scratch.matrix(kDeltaChunk, key_size)),
         q_by_k(scratch.matrix(kDeltaChunk, kDeltaChunk)),
         k_by_k(scratch.matrix(kDeltaChunk, kDeltaChunk)),
+        part_of_q(scratch.matrix(kDeltaChunk, key_size)),
         by_coupling(scratch.matrix(kDeltaChunk, kDeltaChunk)),
         by_weights(scratch.matrix(kDeltaChunk, kDeltaChunk)),
         grad_o(scratch.matrix(kDeltaChunk, value_size)),
@@ -50,11 +50,11 @@ struct BackwardScratch {
   }
 
   Chunk chunk;
-  // Of the key head.
+  // Of the key head: sums over its value heads.
   Matrix grad_q, grad_k;
-  Matrix part_of_q;       // diag(exp(c)) dO S^T
-  Matrix q_by_k, k_by_k;  // the sums of dP * D and of A over the value heads
+  Matrix q_by_k, k_by_k;  // dP * D and A
   // Of one value head at a time.
+  Matrix part_of_q;                // diag(exp(c)) dO S^T
   Matrix by_coupling, by_weights;  // dR U^T and dO U^T
   Matrix grad_o, grad_u;           // dO; dU, then dR
   Matrix of_recalled;              // -diag(beta exp(c)) dR, the gradient of K S; before: diag(exp(c_last - c)) U

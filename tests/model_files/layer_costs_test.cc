@@ -52,7 +52,10 @@ TEST(LayerTensors, PresetsHaveThePublishedNumberOfParameters) {
       {"mistral-small-24b", 23'572'403'200}, {"gemma3-1b", 999'885'952},        {"gemma3-4b", 3'880'263'168},
       {"gemma3-12b", 11'766'034'176},        {"gemma3-27b", 27'009'346'304},    {"smollm3-3b", 3'075'098'624},
       {"olmo3-7b", 7'298'011'136},           {"olmo3-32b", 32'233'522'176},     {"ministral3-3b", 3'429'006'336},
-      {"ministral3-8b", 8'489'553'920},      {"ministral3-14b", 13'506'073'600}};
+      {"ministral3-8b", 8'489'553'920},      {"ministral3-14b", 13'506'073'600},
+      // The text parts, as transformers counts them.
+      {"qwen3.5-0.8b", 752'393'024},         {"qwen3.5-4b", 4'205'751'296},     {"qwen3.5-9b", 8'953'803'264},
+      {"qwen3.5-27b", 26'895'998'464}};
   EXPECT_EQ(preset_names().size(), published.size());
   for (const auto& [name, parameters] : published) {
     EXPECT_EQ(num_parameters(tensors_of(preset_config(name))), parameters) << name;

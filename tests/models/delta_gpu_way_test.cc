@@ -105,7 +105,7 @@ TEST_F(DeltaOnGpuWay, TheConvolutionGivesTheCpusValues) {
                                });
       }
     }
-    expect_the_cpus_values({at::randn({2, 3, 9}).to(dtype), at::randn({9, 5}).to(dtype)}, tolerance,
+    expect_the_cpus_values({at::randn({2, 3, 9}).to(dtype), at::randn({9, 1, 5}).to(dtype)}, tolerance,
                            [&](const auto& in) { return std::vector<at::Tensor>{causal_convolution(in[0], in[1])}; });
   }
 }

@@ -38,6 +38,11 @@ Leaves as_doubles(const Leaves& values) {
   return result;
 }
 
+// Returns which part of our values are the fp64 values, rounded once.
+double share_of_rounded(const at::Tensor& ours, const at::Tensor& expected) {
+  return ours.eq(expected.to(at::kFloat).to(ours.scalar_type())).to(at::kFloat).mean().item<double>();
+}
+
 // Expects that ours are the fp64 values, rounded once: almost all bits are the same, and the others
 // are neighbours.
 void expect_rounded(const at::Tensor& ours, const at::Tensor& expected, const char* name, double of_all = 0.98) {
@@ -46,8 +51,7 @@ void expect_rounded(const at::Tensor& ours, const at::Tensor& expected, const ch
   const double largest = std::max(1e-30, expected.abs().max().item<double>());
   EXPECT_LE((difference - epsilon * expected.abs()).max().item<double>(), 2e-6 * largest) << name;
   if (ours.scalar_type() == at::kFloat) return;
-  const at::Tensor same = ours.eq(expected.to(at::kFloat).to(ours.scalar_type()));
-  EXPECT_GE(same.to(at::kFloat).mean().item<double>(), of_all) << name;
+  EXPECT_GE(share_of_rounded(ours, expected), of_all) << name;
 }
 
 // x before the start of a document is zero.
@@ -78,6 +82,9 @@ TEST_P(DeltaOperators, ConvolutionAgreesWithItsFormulaForEveryNumberOfTaps) {
           return Leaves{plain_convolution(x[0], x[1], dtype())};
         });
         expect_rounded(ours[0], expected[0], "x", 0.95);
+        if (dtype() != at::kFloat && t > 3) {
+          EXPECT_GE(share_of_rounded(ours[1], expected[1]), 0.95);
+        }
         // A sum that rounds differently changes its gradient.
         const double tolerance = dtype() == at::kFloat ? 2e-5 : dtype() == at::kHalf ? 4e-3 : 3e-2;
         EXPECT_LE(relative_difference(ours[1], expected[1]), tolerance);
@@ -122,6 +129,26 @@ TEST_P(DeltaOperators, ConvolutionStopsAtTheStartOfEachDocument) {
     }
     EXPECT_LE(relative_difference(packed[2], grad_weight), dtype() == at::kFloat ? 1e-6 : 2e-2);
   }
+}
+
+TEST_P(DeltaOperators, GradientsOfWeightsAreFp32) {
+  const at::Tensor x = normal({1, 90, 20}), grad = normal({1, 90, 20});
+  // Returns the gradient of a parameter for which the runtime wants fp32 gradients.
+  const auto gradient_of = [&](const at::Tensor& value, const auto& operation) {
+    const at::Tensor weight = value.clone().requires_grad_(true);
+    weight.set_grad_dtype(at::kFloat);
+    const at::Tensor y = operation(weight);
+    torch::autograd::backward({y}, {grad.to(y.scalar_type())});
+    return weight.grad();
+  };
+  const auto gates = [&](const at::Tensor& weight) { return gate_and_beta(x, x, weight, weight).decay_bth; };
+  const auto norm = [&](const at::Tensor& weight) { return gated_rms_norm(x, x, weight, 1e-6); };
+  const auto convolution = [&](const at::Tensor& weight) { return causal_convolution(x, weight); };
+  const at::Tensor vector = normal({20}), taps = normal({20, 1, 4});
+  EXPECT_TRUE(same_bits(gradient_of(vector, gates), gradient_of(vector.to(at::kFloat), gates)));
+  EXPECT_TRUE(same_bits(gradient_of(taps, convolution), gradient_of(taps.to(at::kFloat), convolution)));
+  EXPECT_TRUE(same_bits(gradient_of(taps, convolution).squeeze(1), gradient_of(taps.squeeze(1), convolution)));
+  EXPECT_EQ(gradient_of(vector, norm).scalar_type(), at::kFloat);
 }
 
 TEST_P(DeltaOperators, GatesAgreeWithTheirFormula) {
@@ -216,19 +243,19 @@ TEST(DeltaOperatorBits, DependNeitherOnThreadsNorOnOtherRows) {
   }
 }
 
-TEST(DeltaOperatorChecks, GpusAndWrongShapesAreRefusedByName) {
+TEST(DeltaOperatorChecks, OtherDevicesAndWrongShapesAreRefusedByName) {
   const at::Tensor x = at::randn({1, 4, 6}), weight = at::randn({6});
   const at::Tensor there = x.to(at::kMeta);
   const auto refuses = [](const char* what, const auto& action) {
     EXPECT_THAT(error_of(action), testing::HasSubstr(what));
   };
-  refuses("causal_convolution: computes on the CPU only, not on meta", [&] {
+  refuses("causal_convolution: computes on the CPU or a GPU, not on meta", [&] {
     (void)causal_convolution(there, at::randn({6, 4}));
   });
-  refuses("causal_convolution: computes on the CPU only", [&] { (void)causal_convolution(x, there[0].t()); });
-  refuses("gate_and_beta: computes on the CPU only, not on meta",
+  refuses("causal_convolution: computes on the CPU or a GPU", [&] { (void)causal_convolution(x, there[0].t()); });
+  refuses("gate_and_beta: computes on the CPU or a GPU, not on meta",
           [&] { (void)gate_and_beta(x, there, weight, weight); });
-  refuses("gated_rms_norm: computes on the CPU only, not on meta",
+  refuses("gated_rms_norm: computes on the CPU or a GPU, not on meta",
           [&] { (void)gated_rms_norm(there, x, weight, 1e-6); });
   refuses("causal_convolution: y [1, 4, 6] and weight [5, 4]", [&] { (void)causal_convolution(x, at::randn({5, 4})); });
   refuses("causal_convolution: supports 1 to 16 taps, not 17", [&] {

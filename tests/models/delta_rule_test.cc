@@ -197,13 +197,13 @@ TEST_F(DeltaRule, ANaNStaysInItsDocument) {
   EXPECT_TRUE(damaged[0].narrow(1, 70, 20).isnan().all().item<bool>());
 }
 
-TEST_F(DeltaRule, RefusesGpusAndWrongShapesByName) {
+TEST_F(DeltaRule, RefusesOtherDevicesAndWrongShapesByName) {
   const DeltaCase c = make_delta_case({.t = 4, .k = 2, .h = 4});
   for (std::size_t i = 0; i < 5; ++i) {
     auto inputs = c.inputs;
     inputs[i] = inputs[i].to(at::kMeta);
     EXPECT_THAT(error_of([&] { (void)gated_delta_rule(rule_inputs(inputs)); }),
-                testing::HasSubstr("gated_delta_rule: computes on the CPU only, not on meta"));
+                testing::HasSubstr("gated_delta_rule: computes on the CPU or a GPU, not on meta"));
     inputs[i] = c.inputs[i].narrow(1, 0, 3);
     EXPECT_THAT(error_of([&] { (void)gated_delta_rule(rule_inputs(inputs)); }), testing::HasSubstr("gated_delta_rule"));
     inputs[i] = c.inputs[i].to(at::kHalf);

@@ -25,7 +25,9 @@ constexpr const char* kConvolution = "causal_convolution";
 constexpr std::int64_t kChannelsPerTask = 256;
 
 // The weight as the kernels read it: fp32 [taps, channels].
-at::Tensor kernel_weight(const at::Tensor& weight_cj) { return weight_cj.detach().t().to(at::kFloat).contiguous(); }
+at::Tensor kernel_weight(const at::Tensor& weight_cj) {
+  return weight_cj.detach().flatten(1).t().to(at::kFloat).contiguous();
+}
 
 // Calls run(row, document, first channel, end) for all rows and parts of the channels, in several
 // threads. The documents of a row and part follow each other in one thread.
@@ -84,7 +86,7 @@ struct CausalConvolution : torch::autograd::Function<CausalConvolution> {
                                                    taps};
                         delta_kernels().convolution_grad(dtype, call, first, end);
                       });
-    return {grad_y, sum_in_order(grad_weights).t().contiguous(), at::Tensor()};
+    return {grad_y, sum_in_order(grad_weights).t().contiguous().view(saved[1].sizes()), at::Tensor()};
   }
 };
 
@@ -92,10 +94,11 @@ struct CausalConvolution : torch::autograd::Function<CausalConvolution> {
 
 at::Tensor causal_convolution(const at::Tensor& y_btc, const at::Tensor& weight_cj, const at::Tensor& documents_bk) {
   check_device<2>(kConvolution, {y_btc, weight_cj});
-  TORCH_CHECK(y_btc.dim() == 3 && weight_cj.dim() == 2 && y_btc.size(2) == weight_cj.size(0), kConvolution, ": y ",
-              y_btc.sizes(), " and weight ", weight_cj.sizes(), " do not fit [b, t, c] and [c, taps]");
-  TORCH_CHECK(weight_cj.size(1) >= 1 && weight_cj.size(1) <= kMaxConvolutionTaps, kConvolution, ": supports 1 to ",
-              kMaxConvolutionTaps, " taps, not ", weight_cj.size(1));
+  const bool is_matrix = weight_cj.dim() == 2 || (weight_cj.dim() == 3 && weight_cj.size(1) == 1);
+  TORCH_CHECK(y_btc.dim() == 3 && is_matrix && y_btc.size(2) == weight_cj.size(0), kConvolution, ": y ", y_btc.sizes(),
+              " and weight ", weight_cj.sizes(), " do not fit [b, t, c] and [c, taps]");
+  TORCH_CHECK(weight_cj.size(-1) >= 1 && weight_cj.size(-1) <= kMaxConvolutionTaps, kConvolution, ": supports 1 to ",
+              kMaxConvolutionTaps, " taps, not ", weight_cj.size(-1));
   if (runs_on_gpu(y_btc)) return convolution_by_operators(y_btc, weight_cj, documents_bk);
   return CausalConvolution::apply(y_btc, weight_cj,
                                   documents_bk.defined() ? std::make_optional(documents_bk) : std::nullopt);

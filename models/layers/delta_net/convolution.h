@@ -12,7 +12,8 @@ namespace rp::models {
 // out (documents_bk: documents.h; undefined: each sequence is one document). There is no bias. The
 // sum is fp32 and is rounded to y's dtype, and so is silu of it, as in transformers.
 //
-// y is bf16, fp16 or fp32; the gradient of the weight is fp32. Differentiable in y and the weight;
+// The weight may also be [c, 1, taps], as files have it: a view of a parameter would round the
+// gradient. y is bf16, fp16 or fp32; the gradient of the weight is fp32. Differentiable in y and the weight;
 // the backward pass computes the sums again. Results depend neither on the number of threads nor on
 // the other sequences. Throws c10::Error, naming the operator, for tensors on several devices or wrong
 // shapes.

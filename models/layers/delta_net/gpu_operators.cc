@@ -66,17 +66,17 @@ at::Tensor convolved(const at::Tensor& y_btc, const Taps& taps) {
 }
 
 struct ShiftedSum : torch::autograd::Function<ShiftedSum> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& y_btc, const at::Tensor& weight_cj,
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& y_btc, const at::Tensor& weight,
                             const std::optional<at::Tensor>& documents) {
     const at::Tensor documents_bk = documents.value_or(at::Tensor());
-    context->save_for_backward({y_btc, weight_cj, documents_bk});
-    const at::Tensor sum = convolved(as_fp32(y_btc), {weight_cj, documents_bk, y_btc.size(1)});
+    context->save_for_backward({y_btc, weight, documents_bk});
+    const at::Tensor sum = convolved(as_fp32(y_btc), {weight.flatten(1), documents_bk, y_btc.size(1)});
     return at::silu(rounded_to(y_btc.scalar_type(), sum)).to(y_btc.scalar_type());
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
     const variable_list saved = context->get_saved_variables();
-    const at::Tensor y = as_fp32(saved[0]), &weight_cj = saved[1];
+    const at::Tensor y = as_fp32(saved[0]), weight_cj = saved[1].flatten(1);
     const Taps taps(weight_cj, saved[2], y.size(1));
     const at::Tensor grad_sum =
         as_fp32(grads[0]) * silu_slope(rounded_to(saved[0].scalar_type(), convolved(y, taps)));
@@ -86,7 +86,7 @@ struct ShiftedSum : torch::autograd::Function<ShiftedSum> {
       if (i > 0) grad_y = grad_y + taps.behind(grad_sum * taps.weight(i), i);
       grad_weight.select(1, weight_cj.size(1) - 1 - i).copy_((grad_sum * taps.before(y, i)).sum(at::IntArrayRef{0, 1}));
     }
-    return {grad_y.to(saved[0].scalar_type()), grad_weight, at::Tensor()};
+    return {grad_y.to(saved[0].scalar_type()), grad_weight.view(saved[1].sizes()), at::Tensor()};
   }
 };
 

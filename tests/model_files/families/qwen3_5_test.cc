@@ -28,7 +28,7 @@ std::vector<bool> linear_with(const json& changes) {
 using Linear = std::vector<bool>;
 
 TEST(Qwen35, ThreeOfFourLayersHaveADeltaRuleUnlessTheFileSaysOtherwise) {
-  EXPECT_EQ(linear_with({}), (Linear{true, true, true, false, true}));
+  EXPECT_EQ(linear_with(json::object()), (Linear{true, true, true, false, true}));
   EXPECT_EQ(linear_with({{"full_attention_interval", 2}}), (Linear{true, false, true, false, true}));
   const json types = {"full_attention", "linear_attention", "linear_attention", "full_attention", "full_attention"};
   EXPECT_EQ(linear_with({{"layer_types", types}, {"full_attention_interval", 2}}),
@@ -53,7 +53,7 @@ TEST(Qwen35, ThePartThatIsRotatedIsReadWithinTheRotaryParametersFirst) {
     config.erase("partial_rotary_factor");
     return read_with(config, changes).layers.at(3).attention.rotated_dim();
   };
-  EXPECT_EQ(rotated({}), 2) << "a quarter of the head";
+  EXPECT_EQ(rotated(json::object()), 2) << "a quarter of the head";
   EXPECT_EQ(rotated({{"partial_rotary_factor", 0.5}}), 4);
   EXPECT_EQ(rotated({{"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 1e7}}}}), 2);
   const json within = {{"rope_type", "default"}, {"partial_rotary_factor", 1.0}, {"mrope_section", {1, 1}}};
