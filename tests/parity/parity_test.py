@@ -159,6 +159,8 @@ def by_file_name(name: str, value: torch.Tensor, names: set) -> dict:
     """Returns a parameter's value under the names of a file, which has tensors of these `names`. In memory the experts of a layer are two
     parameters; a file may have three tensors for each expert. The text parts of multimodal models have other names in files; the other parts are
     not trained."""
+    if name.startswith("model.visual."):
+        return {}
     if any(each.startswith("language_model.") for each in names):
         is_text = name.startswith(("model.language_model.", "lm_head."))
         file_name = name.replace("model.language_model.", "language_model.model.").replace("lm_head.", "language_model.lm_head.")
