@@ -40,12 +40,12 @@ RP_INLINE void set_number(T* to, float value) {
   store_some(to, all(value), 1);
 }
 
-// Reads `rows` rows. The columns up to whole lanes and the rows up to whole tiles become zero.
+// Reads `rows` rows. The columns up to whole lanes become zero.
 template <typename T>
 void load_rows(const T* from, std::int64_t stride, std::int64_t rows, std::int64_t columns, const Matrix& to) {
-  for (std::int64_t i = 0; i < whole_tiles(rows); ++i) {
+  for (std::int64_t i = 0; i < rows; ++i) {
     for_each_sixteen(0, columns, [&](std::int64_t j, std::int64_t n, auto part) {
-      store(to.row(i) + j, i < rows ? load(from + i * stride + j, n, 0.0F, part) : Floats{});
+      store(to.row(i) + j, load(from + i * stride + j, n, 0.0F, part));
     });
   }
 }
@@ -103,7 +103,7 @@ struct Chunk {
   Matrix kk, qk;                 // K K^T and Q K^T, on the diagonal and below
   float *q_factors, *k_factors;  // 1 / length
   // Of one value head at a time.
-  Matrix decays, coupling, weights;  // D, L and P, on the diagonal and below
+  Matrix decays, coupling, weights;  // D on the diagonal and below; L and P
   Matrix recalled, missing, u;       // K S, V - diag(exp(c)) K S, and U
   float* beta;
   float *high, *low;           // c as a sum of two numbers, because differences of large c matter
@@ -145,13 +145,14 @@ void load_gates(const DeltaHead& a, const Tokens& tokens, std::int64_t value, Ch
   chunk.across = chunk.from_start[n - 1];
 }
 
-// Computes D, L and P. Rows up to whole tiles become zero.
+// Computes D, L and P. In L and P the rows up to whole tiles, and above the diagonal the columns up
+// to whole lanes, become zero. Products may contain anything there: numbers of another chunk.
 RP_INLINE void weigh(const Tokens& tokens, Chunk& chunk) {
   for (std::int64_t i = 0; i < whole_tiles(tokens.count); ++i) {
     const std::int64_t columns = i < tokens.count ? i + 1 : 0;
     for (std::int64_t j = 0; j <= i; j += kLanes) {
       const Floats difference = (chunk.high[i] - load(chunk.high + j)) + (chunk.low[i] - load(chunk.low + j));
-      const Floats decays = first_of(exponential(difference), columns - j);
+      const Floats decays = exponential(difference);
       store(chunk.decays.row(i) + j, decays);
       const Floats coupling = -chunk.beta[i] * (load(chunk.kk.row(i) + j) * decays);
       store(chunk.coupling.row(i) + j, first_of(coupling, columns - 1 - j));
@@ -177,7 +178,7 @@ void load_values(const DeltaHead& a, const Tokens& tokens, std::int64_t value, c
       }
     }
   }
-  for (std::int64_t i = 0; i < whole_tiles(n); ++i) {
+  for (std::int64_t i = 0; i < n; ++i) {
     scale_row(chunk.missing.row(i), chunk.beta[i], chunk.u.row(i), columns);
   }
   solve(chunk.coupling, chunk.u, n, columns);

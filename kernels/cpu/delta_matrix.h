@@ -161,8 +161,8 @@ void solve(const Matrix& lower, const Matrix& x, std::int64_t size, std::int64_t
   }
 }
 
-// Solves (1 - L)^T X = B. The rows of L and B behind the last one, up to a whole number of tiles,
-// must be zero. The sums are in descending order.
+// Solves (1 - L)^T X = B. The rows of L behind the last one, up to a whole number of tiles, must be
+// zero, and those of B finite. The sums are in descending order.
 void solve_transposed(const Matrix& lower, const Matrix& x, std::int64_t size, std::int64_t columns) {
   for (std::int64_t j = 0; j < columns; j += kRegisterLanes) {
     for (std::int64_t i = (size - 1) / kTileRows * kTileRows; i >= 0; i -= kTileRows) {
