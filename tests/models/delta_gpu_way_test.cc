@@ -53,9 +53,20 @@ class DeltaOnGpuWay : public testing::Test {
     }
   }
 
+  // Compares the rule with its recurrence in fp64.
+  void expect_recurrence(const DeltaCase& c, const at::Tensor& documents_bk = {}) {
+    set_gpu_kernels(&table_);
+    const std::vector<at::Tensor> actual = our_rule(c, documents_bk), expected = expected_rule(c, documents_bk);
+    for (std::size_t i = 0; i < actual.size(); ++i) {
+      EXPECT_LE(relative_difference(actual[i], expected[i]), 1e-5) << "value " << i;
+    }
+  }
+
  private:
   GpuKernels table_;
 };
+
+using Leaves = std::vector<at::Tensor>;
 
 const at::Tensor kNoDocuments{};
 
@@ -67,32 +78,31 @@ TEST_F(DeltaOnGpuWay, TheRuleGivesTheCpusValues) {
   for (const auto& [dtype, tolerance] : kPrecisions) {
     for (const std::int64_t t : {1, 2, 63, 64, 65, 200}) {
       const DeltaCase c = make_delta_case({.b = 2, .t = t, .k = 2, .d = 8, .h = 4, .e = 5}, dtype);
-      expect_the_cpus_values({c.inputs.begin(), c.inputs.end()}, tolerance, [](const auto& in) {
-        return std::vector<at::Tensor>{gated_delta_rule({in[0], in[1], in[2], in[3], in[4], {}})};
-      });
+      expect_the_cpus_values({c.inputs.begin(), c.inputs.end()}, tolerance,
+                             [](const auto& in) { return Leaves{gated_delta_rule({in[0], in[1], in[2], in[3], in[4]})}; });
     }
   }
 }
 
+TEST_F(DeltaOnGpuWay, TheRuleAgreesWithItsRecurrence) {
+  for (const std::int64_t t : {1, 64, 130, 333}) expect_recurrence(make_delta_case({.b = 2, .t = t, .h = 2}));
+  DeltaCase c = make_delta_case({.b = 2, .t = 300, .k = 2, .d = 16, .h = 2, .e = 16});
+  const at::Tensor choice = at::rand(c.inputs[3].sizes());
+  c.inputs[3].masked_fill_(choice.lt(0.3), -60.0F);
+  expect_recurrence(c);
+  c.inputs[3].masked_fill_(choice.lt(0.1), -1e4F);
+  expect_recurrence(c);
+  DeltaCase equal = make_delta_case({.b = 2, .t = 300, .k = 2, .d = 16, .h = 2, .e = 16});
+  equal.inputs[1] = at::randn({1, 1, 1, 16}) + at::randn(equal.inputs[1].sizes()) * 1e-3;
+  expect_recurrence(equal);
+}
+
 TEST_F(DeltaOnGpuWay, TheRuleBeginsAnewAtEachDocument) {
-  constexpr std::int64_t kLength = 200;
   for (const at::Tensor& documents :
        {documents_of({64, 64, 65, 1, 1, 127}, 2), documents_of({63, 2, 0, 130, 64, 6}, 2), documents_of({200, 199}, 2),
         documents_of({1, 1, 1, 62, 1, 100, 31, 97, 1, 0, 0, 0}, 2)}) {
-    const DeltaCase c = make_delta_case({.b = 2, .t = kLength, .k = 1, .d = 8, .h = 3, .e = 8});
-    expect_the_cpus_values({c.inputs.begin(), c.inputs.end()}, 1e-5, [&](const auto& in) {
-      return std::vector<at::Tensor>{gated_delta_rule({in[0], in[1], in[2], in[3], in[4], documents})};
-    });
+    expect_recurrence(make_delta_case({.b = 2, .t = 200, .k = 1, .d = 8, .h = 3, .e = 8}), documents);
   }
-}
-
-TEST_F(DeltaOnGpuWay, StrongDecaysAndEqualKeysGiveNumbers) {
-  DeltaCase c = make_delta_case({.b = 1, .t = 150, .k = 1, .d = 8, .h = 2, .e = 8});
-  c.inputs[1] = c.inputs[1].narrow(1, 0, 1).expand({1, 150, 1, 8}) + 1e-3 * at::randn({1, 150, 1, 8});
-  c.inputs[3] = at::where(at::rand({1, 150, 2}) < 0.1, -60.0, -1e-3).to(at::kFloat);
-  expect_the_cpus_values({c.inputs.begin(), c.inputs.end()}, 1e-4, [](const auto& in) {
-    return std::vector<at::Tensor>{gated_delta_rule({in[0], in[1], in[2], in[3], in[4], {}})};
-  });
 }
 
 TEST_F(DeltaOnGpuWay, TheConvolutionGivesTheCpusValues) {

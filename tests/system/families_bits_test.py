@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Training has the same bits with any number of workers, for all kinds of layers: windows, experts, pairs of LoRA.
+"""Training has the same bits with any number of workers, for all kinds of layers: windows, experts, a delta rule, pairs of LoRA.
 Parts that were not trained are exported unchanged."""
 
 import json
@@ -15,6 +15,8 @@ COMMON = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "n
 FAMILIES = {
     "gemma3_text": {"sliding_window": 7, "query_pre_attn_scalar": 12,
                     "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]},
+    "qwen3_5_text": {"layer_types": ["linear_attention", "full_attention", "linear_attention"], "linear_num_key_heads": 2,
+                     "linear_num_value_heads": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 6},
     "qwen3_moe": {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "norm_topk_prob": True, "mlp_only_layers": [1]},
 }
 
@@ -55,6 +57,12 @@ class FamiliesBitsTest(LaunchedTest):
         self.assertGreater(step["z_loss"], 0)
         self.assertGreater(step["aux_loss"], 0.5 * 1.5)  # 0.5 * 2 for two balanced experts per token
         self.assertTrue(0 <= step["least_loaded_expert"] <= 1 <= step["most_loaded_expert"] <= 3, step)
+
+    def test_hybrid(self):
+        self.check("qwen3_5_text")
+
+    def test_pairs_of_a_hybrid(self):
+        self.check("qwen3_5_text", **PAIRS)
 
     def test_balance_of_a_model_without_experts_is_refused(self):
         self.refused(2, "--router-aux-loss 0.1 balances experts", "(llama) has none; leave it out", router_aux_loss=0.1)

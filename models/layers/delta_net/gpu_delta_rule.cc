@@ -33,6 +33,10 @@ at::Tensor tokens_of(const at::Tensor& chunks, std::int64_t t) {
 
 at::Tensor transposed(const at::Tensor& x) { return x.transpose(-1, -2); }
 
+// A product with it makes cumulative sums, for which LibTorch has no operator with a fixed order on a
+// GPU. Returns [kChunk, kChunk], zero above the diagonal.
+at::Tensor triangle_of_ones(const at::Tensor& like) { return at::ones({kChunk, kChunk}, like.options()).tril(); }
+
 at::Tensor sum_of_row(const at::Tensor& x) { return x.sum(-1, /*keepdim=*/true); }
 
 // Rows of queries or keys, divided by their lengths.
@@ -64,13 +68,13 @@ struct Chunks {
   Chunks(const at::Tensor& q_of_heads, const at::Tensor& k_of_heads, const at::Tensor& v_of_heads,
          const at::Tensor& decay_of_heads, const at::Tensor& beta_of_heads, const at::Tensor& document_numbers)
       : q(q_of_heads), k(k_of_heads), v(v_of_heads), beta(beta_of_heads) {
-    const at::Tensor ones = at::ones({kChunk, kChunk}, q.options());
-    // A product with a triangle of ones, since LibTorch's cumulative sums on a GPU have no fixed order.
-    const at::Tensor sums = at::matmul(ones.tril(), decay_of_heads);
+    const at::Tensor ones = triangle_of_ones(q);
+    // In fp64: after strong decays, an fp32 sum would not resolve weak ones.
+    const at::Tensor sums = at::matmul(ones.to(at::kDouble), decay_of_heads.to(at::kDouble));
     const at::Tensor end = sums.narrow(-2, kChunk - 1, 1);
     const at::Tensor &number = document_numbers, last = number.narrow(-2, kChunk - 1, 1);
     const at::Tensor before = at::constant_pad_nd(last.narrow(2, 0, last.size(2) - 1), {0, 0, 0, 0, 1, 0}, -1);
-    const at::Tensor sees = (number == transposed(number)).logical_and(ones.tril().to(at::kBool));
+    const at::Tensor sees = (number == transposed(number)).logical_and(ones.to(at::kBool));
     decay = exp_where(sees, sums - transposed(sums));
     from_before = exp_where(number == before, sums);
     to_end = exp_where(number == last, end - sums);
@@ -78,7 +82,7 @@ struct Chunks {
     products = at::matmul(k, transposed(k));
     lower = (beta * products * decay).tril(-1);
     scores = at::matmul(q, transposed(k)) * decay;
-    inverse = at::linalg_solve_triangular(lower, ones.triu().tril().expand_as(lower), /*upper=*/false, /*left=*/true,
+    inverse = at::linalg_solve_triangular(lower, at::eye(kChunk, q.options()).expand_as(lower), /*upper=*/false, /*left=*/true,
                                           /*unitriangular=*/true);
     first_u = at::matmul(inverse, beta * v);
     u_by_state = at::matmul(inverse, beta * from_before * k);
@@ -101,7 +105,7 @@ struct Chunks {
  private:
   static at::Tensor exp_where(const at::Tensor& condition, const at::Tensor& x) {
     // The exponent is replaced first: e to a large number times zero would not be a number.
-    return at::where(condition, x, -INFINITY).exp();
+    return at::where(condition, x, -INFINITY).to(at::kFloat).exp();
   }
 };
 
@@ -202,15 +206,17 @@ struct DeltaRuleByProducts : torch::autograd::Function<DeltaRuleByProducts> {
     const at::Tensor grad_beta =
         sum_of_row(grad_lower * c.products * c.decay) + sum_of_row(grad_r * (c.v - c.from_before * k_s));
 
-    // The gradient of the sums of decays.
-    const at::Tensor of_pairs = grad_lower * c.lower + grad_scores * c.scores;
-    const at::Tensor of_kept = c.to_end * sum_of_row(at::matmul(c.k, grad_behind) * u);
-    at::Tensor grad_sums = sum_of_row(of_pairs) - transposed(of_pairs.sum(-2, /*keepdim=*/true)) +
-                           c.from_before * (sum_of_row(q_s * grad_o) - c.beta * sum_of_row(k_s * grad_r)) - of_kept;
-    grad_sums.narrow(-2, kChunk - 1, 1)
-        .add_(of_kept.sum(-2, /*keepdim=*/true) +
-              c.over_all * (states * grad_behind).sum(at::IntArrayRef{-2, -1}, /*keepdim=*/true));
-    const at::Tensor grad_decay = at::matmul(at::ones({kChunk, kChunk}, u.options()).triu(), grad_sums);
+    // The gradient of the sums of decays, in fp64 because the sums of rows and columns cancel out where decays are
+    // strong.
+    const at::Tensor of_pairs = (grad_lower * c.lower + grad_scores * c.scores).to(at::kDouble);
+    const at::Tensor of_kept = (c.to_end * sum_of_row(at::matmul(c.k, grad_behind) * u)).to(at::kDouble);
+    const at::Tensor grad_sums =
+        sum_of_row(of_pairs) - transposed(of_pairs.sum(-2, /*keepdim=*/true)) - of_kept +
+        c.from_before * (sum_of_row(q_s * grad_o) - c.beta * sum_of_row(k_s * grad_r));
+    const at::Tensor of_chunk = c.over_all * sum_of_row(sum_of_row(states * grad_behind).transpose(-1, -2));
+    grad_sums.narrow(-2, kChunk - 1, 1).add_(of_kept.sum(-2, /*keepdim=*/true) + of_chunk);
+    const at::Tensor grad_decay =
+        at::matmul(transposed(triangle_of_ones(of_pairs)), grad_sums).to(at::kFloat);
 
     const at::ScalarType dtype = saved[0].scalar_type();
     const auto of_tokens = [&](const at::Tensor& chunks) { return tokens_of(chunks, call.t()); };

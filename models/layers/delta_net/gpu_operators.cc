@@ -19,6 +19,9 @@ at::Tensor as_fp32(const at::Tensor& x) { return x.to(at::kFloat); }
 // Rounds fp32 values to a dtype and widens them again.
 at::Tensor rounded_to(at::ScalarType dtype, const at::Tensor& x) { return x.to(dtype).to(at::kFloat); }
 
+// Sums [b, t, c] over b and t.
+at::Tensor sum_of_tokens(const at::Tensor& x) { return x.flatten(0, 1).sum(0); }
+
 // The derivative of silu.
 at::Tensor silu_slope(const at::Tensor& x) {
   const at::Tensor s = x.sigmoid();
@@ -84,7 +87,7 @@ struct ShiftedSum : torch::autograd::Function<ShiftedSum> {
     const at::Tensor grad_weight = at::zeros(weight_cj.sizes(), y.options());
     for (std::int64_t i = 0; i < taps.count(); ++i) {
       if (i > 0) grad_y = grad_y + taps.behind(grad_sum * taps.weight(i), i);
-      grad_weight.select(1, weight_cj.size(1) - 1 - i).copy_((grad_sum * taps.before(y, i)).sum(at::IntArrayRef{0, 1}));
+      grad_weight.select(1, weight_cj.size(1) - 1 - i).copy_(sum_of_tokens(grad_sum * taps.before(y, i)));
     }
     return {grad_y.to(saved[0].scalar_type()), grad_weight.view(saved[1].sizes()), at::Tensor()};
   }
@@ -104,10 +107,9 @@ struct GatesOfRule : torch::autograd::Function<GatesOfRule> {
     constexpr double kThreshold = 20;  // of softplus
     const at::Tensor grad_x = grads[0] * factor * at::where(x > kThreshold, at::ones_like(x), x.sigmoid());
     const at::Tensor beta = as_fp32(saved[1]).sigmoid();
-    const at::IntArrayRef tokens{0, 1};
     return {grad_x.to(saved[0].scalar_type()),
             (as_fp32(grads[1]) * beta * (1 - beta)).to(saved[1].scalar_type()),
-            (grads[0] * factor * at::softplus(x)).sum(tokens), grad_x.sum(tokens)};
+            sum_of_tokens(grads[0] * factor * at::softplus(x)), sum_of_tokens(grad_x)};
   }
 };
 
