@@ -25,9 +25,9 @@ struct LayerTensor {
   std::string name{};
   std::vector<std::int64_t> shape{};
   bool is_trained = true;
-  bool is_pair = false;  // of LoRA, and so in no checkpoint
+  bool is_pair = false;        // of LoRA, and so in no checkpoint
   bool is_of_experts = false;  // its first dimension is the expert
-  int tied_group = -1;   // 0: the embedding and a tied LM head are one parameter; -1: not tied
+  int tied_group = -1;         // 0: the embedding and a tied LM head are one parameter; -1: not tied
 
   [[nodiscard]] std::int64_t num_elements() const;
 };

@@ -81,8 +81,8 @@ void rotate(DType dtype, const RotateRows& call, std::int64_t rows, void* stream
     const std::int64_t threads = std::min<std::int64_t>(kThreads, divide_up(items, kWarp) * kWarp);
     const Grid grid = {.blocks = rows, .threads = static_cast<unsigned>(threads)};
     if (items > kMaxItems) refuse_launch("rotate", grid, "its rows are too long", "4 billion elements are possible");
-    const bool aligned =
-        rows_are_aligned<T>(half) && rows_are_aligned<T>(call.head_size) && are_aligned({call.x, call.y, call.cosine, call.sine});
+    const bool aligned = rows_are_aligned<T>(half) && rows_are_aligned<T>(call.head_size) &&
+                         are_aligned({call.x, call.y, call.cosine, call.sine});
     with_condition(aligned, [&](auto is_aligned) {
       launch("rotate", rotate_rows<T, decltype(is_aligned)::value>, grid, stream, call, rows);
     });

@@ -33,8 +33,8 @@ struct FamilyDefaults {
   std::int64_t max_positions = 2048;
   std::int64_t vocabulary = 0;  // 0: the file must have it
   const char* activation_key = "hidden_act";
-  const char* activation = "silu";  // the only supported value
-  bool rope_by_type = false;        // leaves the rotary parameters to read_ropes_by_type()
+  const char* activation = "silu";       // the only supported value
+  bool rope_by_type = false;             // leaves the rotary parameters to read_ropes_by_type()
   std::optional<double> rotated_part{};  // nullopt: heads can only be rotated as a whole
 };
 

@@ -98,9 +98,9 @@ class Line {
 };
 
 void add_rope(Line& line, const RopeConfig& rope) {
-  line.add("rope", static_cast<int>(rope.kind), rope.theta, rope.rotated_part, rope.factor, rope.original_positions, rope.low_freq_factor,
-           rope.high_freq_factor, rope.beta_fast, rope.beta_slow, rope.truncates, rope.attention_factor,
-           rope.rounds_table);
+  line.add("rope", static_cast<int>(rope.kind), rope.theta, rope.rotated_part, rope.factor, rope.original_positions,
+           rope.low_freq_factor, rope.high_freq_factor, rope.beta_fast, rope.beta_slow, rope.truncates,
+           rope.attention_factor, rope.rounds_table);
 }
 
 void add_attention(Line& line, const AttentionConfig& attention) {

@@ -26,7 +26,7 @@ struct RopeConfig {
   Kind kind = Kind::kPlain;
   double theta = 10'000;
   double rotated_part = 1;  // the share of each head's elements that are rotated; these are its first ones
-  double factor = 1;  // all but kPlain: positions are stretched by this factor
+  double factor = 1;        // all but kPlain: positions are stretched by this factor
   // kLlama3, kYarn: the number of positions that the model was first trained on.
   std::int64_t original_positions = 0;
   double low_freq_factor = 1, high_freq_factor = 4;  // kLlama3
@@ -74,7 +74,7 @@ struct AttentionConfig {
 // a state [key_dim, value_dim] of its document, so the time is linear in the length.
 struct DeltaNetConfig {
   std::int64_t num_key_heads = 0;
-  std::int64_t num_value_heads = 0;  // a multiple of num_key_heads: value head i uses key head i / (their ratio)
+  std::int64_t num_value_heads = 0;         // a multiple of num_key_heads: value head i uses key head i / (their ratio)
   std::int64_t key_dim = 0, value_dim = 0;  // of a head
   std::int64_t taps = 0;                    // positions that the convolution sees, including the current one
 

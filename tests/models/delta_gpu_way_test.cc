@@ -40,7 +40,8 @@ class DeltaOnGpuWay : public testing::Test {
       const std::vector<at::Tensor> outputs = run(leaves);
       std::vector<at::Tensor> grads;
       for (const at::Tensor& output : outputs) {
-        grads.push_back((at::arange(output.numel(), at::kFloat) * 0.7).sin().view(output.sizes()).to(output.scalar_type()));
+        grads.push_back(
+            (at::arange(output.numel(), at::kFloat) * 0.7).sin().view(output.sizes()).to(output.scalar_type()));
       }
       torch::autograd::backward(outputs, grads);
       std::vector<at::Tensor>& result = results.emplace_back();
@@ -78,8 +79,9 @@ TEST_F(DeltaOnGpuWay, TheRuleGivesTheCpusValues) {
   for (const auto& [dtype, tolerance] : kPrecisions) {
     for (const std::int64_t t : {1, 2, 63, 64, 65, 200}) {
       const DeltaCase c = make_delta_case({.b = 2, .t = t, .k = 2, .d = 8, .h = 4, .e = 5}, dtype);
-      expect_the_cpus_values({c.inputs.begin(), c.inputs.end()}, tolerance,
-                             [](const auto& in) { return Leaves{gated_delta_rule({in[0], in[1], in[2], in[3], in[4]})}; });
+      expect_the_cpus_values({c.inputs.begin(), c.inputs.end()}, tolerance, [](const auto& in) {
+        return Leaves{gated_delta_rule({in[0], in[1], in[2], in[3], in[4]})};
+      });
     }
   }
 }
@@ -97,7 +99,7 @@ TEST_F(DeltaOnGpuWay, TheRuleAgreesWithItsRecurrence) {
   expect_recurrence(equal);
 }
 
-TEST_F(DeltaOnGpuWay, TheRuleBeginsAnewAtEachDocument) {
+TEST_F(DeltaOnGpuWay, TheRuleStartsWithoutAStateAtEachDocument) {
   for (const at::Tensor& documents :
        {documents_of({64, 64, 65, 1, 1, 127}, 2), documents_of({63, 2, 0, 130, 64, 6}, 2), documents_of({200, 199}, 2),
         documents_of({1, 1, 1, 62, 1, 100, 31, 97, 1, 0, 0, 0}, 2)}) {
@@ -109,10 +111,9 @@ TEST_F(DeltaOnGpuWay, TheConvolutionGivesTheCpusValues) {
   for (const auto& [dtype, tolerance] : kPrecisions) {
     for (const std::int64_t taps : {1, 2, 4}) {
       for (const at::Tensor& documents : {kNoDocuments, documents_of({1, 2, 3, 10, 3, 1}, 2)}) {
-        expect_the_cpus_values({at::randn({2, 14, 9}).to(dtype), at::randn({9, taps}).to(dtype)}, tolerance,
-                               [&](const auto& in) {
-                                 return std::vector<at::Tensor>{causal_convolution(in[0], in[1], documents)};
-                               });
+        expect_the_cpus_values(
+            {at::randn({2, 14, 9}).to(dtype), at::randn({9, taps}).to(dtype)}, tolerance,
+            [&](const auto& in) { return std::vector<at::Tensor>{causal_convolution(in[0], in[1], documents)}; });
       }
     }
     expect_the_cpus_values({at::randn({2, 3, 9}).to(dtype), at::randn({9, 1, 5}).to(dtype)}, tolerance,

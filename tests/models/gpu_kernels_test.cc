@@ -85,7 +85,8 @@ TEST_F(EmulatedGpu, RotationAndGluGiveTheCpusValues) {
                            [&](const auto& in) { return std::vector<at::Tensor>{rotate_heads(in[0], table)}; });
     expect_the_cpus_values({leaf({2, 7, 3, 40})}, dtype, tolerance,  // of which 16 elements are rotated
                            [&](const auto& in) { return std::vector<at::Tensor>{rotate_heads(in[0], table)}; });
-    for (const Activation activation : {Activation::kSilu, Activation::kGeluTanh, Activation::kClampedSwish, Activation::kSigmoid}) {
+    for (const Activation activation :
+         {Activation::kSilu, Activation::kGeluTanh, Activation::kClampedSwish, Activation::kSigmoid}) {
       expect_the_cpus_values({(leaf({3, 11, 13}).detach() * 4).requires_grad_(true),
                               (leaf({3, 11, 13}).detach() * 4).requires_grad_(true)},
                              dtype, tolerance,

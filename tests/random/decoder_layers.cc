@@ -121,8 +121,8 @@ TrainedParts draw_parts(Draw& draw, bool has_experts) {
   }
   parts.lora = {.rank = draw.between(1, 3), .alpha = draw.pick({0.0, 1.0, 5.0}), .dropout = draw.pick({0.0, 0.0, 0.3})};
   parts.lora.is_rank_stabilised = draw.chance(30);
-  parts.lora.targets = draw.pick(
-      {"all-linear", "all-linear", "q_proj,v_proj,in_proj_qkv,in_proj_a,down_proj", ".*_attn.(o|out)_proj"});
+  parts.lora.targets =
+      draw.pick({"all-linear", "all-linear", "q_proj,v_proj,in_proj_qkv,in_proj_a,down_proj", ".*_attn.(o|out)_proj"});
   parts.lora.on_experts = has_experts && draw.chance(70);
   parts.lora.is_dora = !parts.lora.on_experts && draw.chance(30);
   if (draw.chance(25)) parts.train = "norm";

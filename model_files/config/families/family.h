@@ -33,8 +33,8 @@ struct Wrapper {
 extern const Family kGemma3TextFamily, kGptOssFamily, kLlamaFamily, kMinistral3Family, kMistralFamily, kOlmo3Family,
     kQwen2Family, kQwen3Family, kQwen3MoeFamily, kQwen35TextFamily, kSmolLm3Family;
 
-inline constexpr std::array kFamilies = {&kGemma3TextFamily, &kGptOssFamily, &kLlamaFamily, &kMinistral3Family,
-                                         &kMistralFamily,    &kOlmo3Family,  &kQwen2Family, &kQwen3Family,
+inline constexpr std::array kFamilies = {&kGemma3TextFamily, &kGptOssFamily,     &kLlamaFamily,  &kMinistral3Family,
+                                         &kMistralFamily,    &kOlmo3Family,      &kQwen2Family,  &kQwen3Family,
                                          &kQwen3MoeFamily,   &kQwen35TextFamily, &kSmolLm3Family};
 
 extern const Wrapper kGemma3Wrapper, kMistral3Wrapper, kQwen35Wrapper;

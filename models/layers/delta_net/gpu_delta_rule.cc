@@ -82,7 +82,8 @@ struct Chunks {
     products = at::matmul(k, transposed(k));
     lower = (beta * products * decay).tril(-1);
     scores = at::matmul(q, transposed(k)) * decay;
-    inverse = at::linalg_solve_triangular(lower, at::eye(kChunk, q.options()).expand_as(lower), /*upper=*/false, /*left=*/true,
+    inverse = at::linalg_solve_triangular(lower, at::eye(kChunk, q.options()).expand_as(lower), /*upper=*/false,
+                                          /*left=*/true,
                                           /*unitriangular=*/true);
     first_u = at::matmul(inverse, beta * v);
     u_by_state = at::matmul(inverse, beta * from_before * k);
@@ -143,9 +144,9 @@ class Call {
   // Returns [b, 1, n, c, 1]: tokens with the same number belong to the same document.
   [[nodiscard]] static at::Tensor document_numbers(const at::Tensor& q_btkd, const at::Tensor& documents_bk) {
     const std::int64_t b = q_btkd.size(0), t = q_btkd.size(1), n = (t + kChunk - 1) / kChunk;
-    const at::Tensor numbers_bt =
-        documents_bk.defined() ? (document_positions(documents_bk, t) == 0).to(at::kLong).cumsum(1)
-                               : at::ones({b, t}, q_btkd.options().dtype(at::kLong));
+    const at::Tensor numbers_bt = documents_bk.defined()
+                                      ? (document_positions(documents_bk, t) == 0).to(at::kLong).cumsum(1)
+                                      : at::ones({b, t}, q_btkd.options().dtype(at::kLong));
     return at::constant_pad_nd(numbers_bt, {0, n * kChunk - t}).view({b, 1, n, kChunk, 1});
   }
 
@@ -188,8 +189,8 @@ struct DeltaRuleByProducts : torch::autograd::Function<DeltaRuleByProducts> {
       behind[static_cast<std::size_t>(n)] = grad_state;
       if (n == 0) break;
       const at::Tensor r = first_r.select(2, n) + at::matmul(r_by_state.select(2, n), grad_state);
-      grad_state = c.over_all.select(2, n) * grad_state + grad_state_of_o.select(2, n) -
-                   at::matmul(by_r.select(2, n), r);
+      grad_state =
+          c.over_all.select(2, n) * grad_state + grad_state_of_o.select(2, n) - at::matmul(by_r.select(2, n), r);
     }
     const at::Tensor grad_behind = at::stack(behind, 2);
 
@@ -199,8 +200,7 @@ struct DeltaRuleByProducts : torch::autograd::Function<DeltaRuleByProducts> {
     const at::Tensor grad_products = c.beta * c.decay * grad_lower;
     const at::Tensor q_s = at::matmul(c.q, states), k_s = at::matmul(c.k, states);
     const at::Tensor grad_q = c.from_before * at::matmul(grad_o, transposed(states)) + at::matmul(grad_qk, c.k);
-    const at::Tensor grad_k = at::matmul(transposed(grad_qk), c.q) +
-                              c.to_end * at::matmul(u, transposed(grad_behind)) +
+    const at::Tensor grad_k = at::matmul(transposed(grad_qk), c.q) + c.to_end * at::matmul(u, transposed(grad_behind)) +
                               at::matmul(grad_products + transposed(grad_products), c.k) -
                               forgotten * at::matmul(grad_r, transposed(states));
     const at::Tensor grad_beta =
@@ -210,13 +210,11 @@ struct DeltaRuleByProducts : torch::autograd::Function<DeltaRuleByProducts> {
     // strong.
     const at::Tensor of_pairs = (grad_lower * c.lower + grad_scores * c.scores).to(at::kDouble);
     const at::Tensor of_kept = (c.to_end * sum_of_row(at::matmul(c.k, grad_behind) * u)).to(at::kDouble);
-    const at::Tensor grad_sums =
-        sum_of_row(of_pairs) - transposed(of_pairs.sum(-2, /*keepdim=*/true)) - of_kept +
-        c.from_before * (sum_of_row(q_s * grad_o) - c.beta * sum_of_row(k_s * grad_r));
+    const at::Tensor grad_sums = sum_of_row(of_pairs) - transposed(of_pairs.sum(-2, /*keepdim=*/true)) - of_kept +
+                                 c.from_before * (sum_of_row(q_s * grad_o) - c.beta * sum_of_row(k_s * grad_r));
     const at::Tensor of_chunk = c.over_all * sum_of_row(sum_of_row(states * grad_behind).transpose(-1, -2));
     grad_sums.narrow(-2, kChunk - 1, 1).add_(of_kept.sum(-2, /*keepdim=*/true) + of_chunk);
-    const at::Tensor grad_decay =
-        at::matmul(transposed(triangle_of_ones(of_pairs)), grad_sums).to(at::kFloat);
+    const at::Tensor grad_decay = at::matmul(transposed(triangle_of_ones(of_pairs)), grad_sums).to(at::kFloat);
 
     const at::ScalarType dtype = saved[0].scalar_type();
     const auto of_tokens = [&](const at::Tensor& chunks) { return tokens_of(chunks, call.t()); };

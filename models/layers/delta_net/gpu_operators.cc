@@ -38,9 +38,7 @@ class Taps {
 
   // The distance cannot be longer than a sequence.
   [[nodiscard]] std::int64_t count() const { return std::min(weight_jc_.size(0), t_); }
-  [[nodiscard]] at::Tensor weight(std::int64_t distance) const {
-    return weight_jc_[weight_jc_.size(0) - 1 - distance];
-  }
+  [[nodiscard]] at::Tensor weight(std::int64_t distance) const { return weight_jc_[weight_jc_.size(0) - 1 - distance]; }
 
   // Returns y [b, t, c], moved to later tokens by `distance`; zero where this is before the document.
   [[nodiscard]] at::Tensor before(const at::Tensor& y, std::int64_t distance) const {
@@ -81,8 +79,7 @@ struct ShiftedSum : torch::autograd::Function<ShiftedSum> {
     const variable_list saved = context->get_saved_variables();
     const at::Tensor y = as_fp32(saved[0]), weight_cj = saved[1].flatten(1);
     const Taps taps(weight_cj, saved[2], y.size(1));
-    const at::Tensor grad_sum =
-        as_fp32(grads[0]) * silu_slope(rounded_to(saved[0].scalar_type(), convolved(y, taps)));
+    const at::Tensor grad_sum = as_fp32(grads[0]) * silu_slope(rounded_to(saved[0].scalar_type(), convolved(y, taps)));
     at::Tensor grad_y = grad_sum * taps.weight(0);
     const at::Tensor grad_weight = at::zeros(weight_cj.sizes(), y.options());
     for (std::int64_t i = 0; i < taps.count(); ++i) {
@@ -107,8 +104,7 @@ struct GatesOfRule : torch::autograd::Function<GatesOfRule> {
     constexpr double kThreshold = 20;  // of softplus
     const at::Tensor grad_x = grads[0] * factor * at::where(x > kThreshold, at::ones_like(x), x.sigmoid());
     const at::Tensor beta = as_fp32(saved[1]).sigmoid();
-    return {grad_x.to(saved[0].scalar_type()),
-            (as_fp32(grads[1]) * beta * (1 - beta)).to(saved[1].scalar_type()),
+    return {grad_x.to(saved[0].scalar_type()), (as_fp32(grads[1]) * beta * (1 - beta)).to(saved[1].scalar_type()),
             sum_of_tokens(grads[0] * factor * at::softplus(x)), sum_of_tokens(grad_x)};
   }
 };

@@ -288,8 +288,18 @@ TEST_P(Kernels, RotationAgreesWithTheCpuInBothDirectionsAndInPlace) {
   struct Head {
     std::int64_t size, rotated;
   };
-  for (const auto& [size, rotated] : {Head{2, 2}, {6, 6}, {16, 16}, {64, 64}, {80, 80}, {128, 128},  // whole heads
-                                      {256, 64}, {64, 16}, {80, 16}, {20, 16}, {7, 2}, {16, 14}}) {
+  for (const auto& [size, rotated] : {Head{2, 2},
+                                      {6, 6},
+                                      {16, 16},
+                                      {64, 64},
+                                      {80, 80},
+                                      {128, 128},  // whole heads
+                                      {256, 64},
+                                      {64, 16},
+                                      {80, 16},
+                                      {20, 16},
+                                      {7, 2},
+                                      {16, 14}}) {
     for (const std::size_t shift : {0, 3}) {
       const std::int64_t sequence = 7, rows = 2 * sequence, heads = size == 128 ? 20 : 3, half = rotated / 2;
       const std::vector<float> x = random_values(dtype, rows * heads * size, 1);
@@ -298,8 +308,8 @@ TEST_P(Kernels, RotationAgreesWithTheCpuInBothDirectionsAndInPlace) {
       const DeviceArray<float> c(cosine, shift), s(sine, shift);
       for (const bool back : {false, true}) {
         std::vector<float> expected(x.size());
-        const RotateRows cpu{x.data(), expected.data(), cosine.data(), sine.data(), sequence, heads, size, rotated,
-                             back};
+        const RotateRows cpu{x.data(), expected.data(), cosine.data(), sine.data(), sequence, heads,
+                             size,     rotated,         back};
         kPortableLayerKernels.rotate(DType::kFloat32, cpu, 0, rows);
         const ElementArray in(dtype, x, shift), out(dtype, rows * heads * size, shift);
         const RotateRows gpu{in.data(), out.data(), c.data(), s.data(), sequence, heads, size, rotated, back};
@@ -456,7 +466,8 @@ TEST(KernelsDeathTest, KernelsRefuseADTypeThatTheyDoNotSupport) {
 TEST_F(Rows, WithMoreColumnsThanAGridHasBlocksAreRefused) {
   const std::int64_t columns = std::int64_t{1} << 40;
   EXPECT_THROW(kernel_table().embed(DType::kFloat32, {.vocabulary = 1, .columns = columns}, 1, nullptr), Error);
-  EXPECT_THROW(kernel_table().rotate(DType::kBFloat16, {.sequence = 1, .heads = columns, .head_size = 64, .rotated = 64}, 1, nullptr),
+  EXPECT_THROW(kernel_table().rotate(DType::kBFloat16,
+                                     {.sequence = 1, .heads = columns, .head_size = 64, .rotated = 64}, 1, nullptr),
                Error);
 }
 

@@ -10,11 +10,20 @@ namespace {
 using nlohmann::json;
 
 json tiny_qwen3_5_json() {
-  return {{"model_type", "qwen3_5_text"}, {"hidden_size", 8},          {"intermediate_size", 12},
-          {"num_hidden_layers", 5},       {"num_attention_heads", 4},  {"num_key_value_heads", 2},
-          {"head_dim", 8},                {"vocab_size", 10},          {"linear_num_key_heads", 2},
-          {"linear_num_value_heads", 4},  {"linear_key_head_dim", 3},  {"linear_value_head_dim", 5},
-          {"linear_conv_kernel_dim", 4},  {"partial_rotary_factor", 0.5}};
+  return {{"model_type", "qwen3_5_text"},
+          {"hidden_size", 8},
+          {"intermediate_size", 12},
+          {"num_hidden_layers", 5},
+          {"num_attention_heads", 4},
+          {"num_key_value_heads", 2},
+          {"head_dim", 8},
+          {"vocab_size", 10},
+          {"linear_num_key_heads", 2},
+          {"linear_num_value_heads", 4},
+          {"linear_key_head_dim", 3},
+          {"linear_value_head_dim", 5},
+          {"linear_conv_kernel_dim", 4},
+          {"partial_rotary_factor", 0.5}};
 }
 
 ModelConfig read(const json& changes = json::object()) { return read_with(tiny_qwen3_5_json(), changes); }
@@ -124,13 +133,16 @@ TEST(Qwen35, PublishedFilesAreRead) {
 }
 
 TEST(Qwen35, ImpossibleValuesAreRefused) {
-  expect_refusal({"linear_num_key_heads 3", "does not divide linear_num_value_heads 4"},
-                 [] { (void)read({{"linear_num_key_heads", 3}}); });
-  expect_refusal({"partial_rotary_factor 0.4", "head_dim 8", "3 elements"},
-                 [] { (void)read({{"partial_rotary_factor", 0.4}}); });
+  expect_refusal({"linear_num_key_heads 3", "does not divide linear_num_value_heads 4"}, [] {
+    (void)read({{"linear_num_key_heads", 3}});
+  });
+  expect_refusal({"partial_rotary_factor 0.4", "head_dim 8", "3 elements"}, [] {
+    (void)read({{"partial_rotary_factor", 0.4}});
+  });
   expect_refusal({"linear_conv_kernel_dim is '9'", "from 1 to 8"}, [] { (void)read({{"linear_conv_kernel_dim", 9}}); });
-  expect_refusal({"layer_types has 'sliding_attention'", "'linear_attention'"},
-                 [] { (void)read({{"layer_types", json::array({"sliding_attention", "", "", "", ""})}}); });
+  expect_refusal({"layer_types has 'sliding_attention'", "'linear_attention'"}, [] {
+    (void)read({{"layer_types", json::array({"sliding_attention", "", "", "", ""})}});
+  });
   expect_refusal({"channels"}, [] { (void)read({{"linear_value_head_dim", 4096}, {"linear_num_value_heads", 1024}}); });
 }
 
