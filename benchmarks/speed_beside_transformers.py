@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """Compares the training speed with that of transformers and peft, in one run: tokens/s of both and their ratio.
 
-There are three kinds: `full`, all weights of MODEL; `lora`, pairs of rank 16 at all its linear layers; `experts`, all weights of a Qwen3-MoE
-of 8 layers x 32 experts that is made for it (hidden size 512, experts of 256, 4 experts per token, random weights).
+There are four kinds: `full`, all weights of MODEL; `lora`, pairs of rank 16 at all its linear layers; `experts`, all weights of a Qwen3-MoE
+of 8 layers x 32 experts that is made for it (hidden size 512, experts of 256, 4 experts per token, random weights); `hybrid`, all weights of
+a Qwen3.5 of 100 million parameters that is made for it (16 layers, of which 12 have a gated delta rule). For its delta rule, transformers has
+kernels on GPUs only; here it runs `torch_chunk_gated_delta_rule` and LibTorch's convolution.
 
 transformers: bf16 weights, the whole batch in one forward, fused torch.optim.AdamW timed with the step. Attention, gradient checkpointing,
 product of experts, dtype of pairs and number of threads are those with which it is fastest on this machine: each is tried before, one after
@@ -29,12 +31,17 @@ RANK = 16
 EXPERTS = dict(hidden_size=512, intermediate_size=1536, moe_intermediate_size=256, num_hidden_layers=8, num_experts=32, num_experts_per_tok=4,
                norm_topk_prob=True, num_attention_heads=8, num_key_value_heads=4, head_dim=64, vocab_size=8192, max_position_embeddings=4096,
                tie_word_embeddings=False, pad_token_id=None, bos_token_id=1, eos_token_id=2)
+HYBRID = dict(hidden_size=512, intermediate_size=2048, num_hidden_layers=16, num_attention_heads=8, num_key_value_heads=2, head_dim=64,
+              linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=128, linear_value_head_dim=128, vocab_size=32768,
+              max_position_embeddings=4096, tie_word_embeddings=False, pad_token_id=None, bos_token_id=1, eos_token_id=2)
+# The kinds whose models are made, with their families.
+MADE = {"experts": ("qwen3_moe", EXPERTS), "hybrid": ("qwen3_5_text", HYBRID)}
 # The settings of transformers that are tried; the first of each is its default. Its third product of experts, batched_mm, is left out: it
 # copies the experts' weights for each token.
 CHOICES = {"attention": ("sdpa", "eager"), "checkpointing": (False, True), "experts": ("grouped_mm", "eager"),
            "pairs": ("float32", "bfloat16")}
 OF_KIND = {"full": ("attention", "checkpointing"), "lora": ("attention", "checkpointing", "pairs"),
-           "experts": ("attention", "checkpointing", "experts")}
+           "experts": ("attention", "checkpointing", "experts"), "hybrid": ("attention", "checkpointing")}
 
 
 def run_transformers(arguments, run):
@@ -111,19 +118,20 @@ def measure_ours(arguments, kind, model, data, workers, threads):
     return statistics.median(step["seconds"] for step in steps[1:5])
 
 
-def make_experts(folder):
+def make_model(kind, folder):
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
     torch.manual_seed(0)
-    AutoModelForCausalLM.from_config(AutoConfig.for_model("qwen3_moe", **EXPERTS), dtype=torch.bfloat16).save_pretrained(folder)
+    family, sizes = MADE[kind]
+    AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **sizes), dtype=torch.bfloat16).save_pretrained(folder)
 
 
 def compare(arguments, kind, scratch):
     model = arguments.model
-    if kind == "experts":
-        model = pathlib.Path(scratch) / "experts"
-        make_experts(model)
+    if kind in MADE:
+        model = pathlib.Path(scratch) / kind
+        make_model(kind, model)
     vocabulary = json.loads((pathlib.Path(model) / "config.json").read_text())["vocab_size"]
     data = pathlib.Path(scratch) / f"{kind}.tokens"  # without padding: every token of every row is trained, as in transformers' run
     write_data(data, vocabulary, arguments.sequence_length, 6 * arguments.batch_size)
