@@ -130,11 +130,13 @@ def gpt_oss(choose: random.Random) -> dict:
 def qwen3_5_text(choose: random.Random) -> dict:
     # Queries, keys and results of the rule are normalised by head: with few elements they amplify every rounding.
     key_heads = choose.choice([1, 2, 3])
-    changes = {"num_hidden_layers": choose.choice([1, 2, 3]), "attention_bias": choose.random() < 0.2, "head_dim": choose.choice([4, 8, 12, 16]),
+    changes = {"attention_bias": choose.random() < 0.2, "head_dim": choose.choice([4, 8, 12, 16]),
                "linear_num_key_heads": key_heads, "linear_num_value_heads": key_heads * choose.choice([1, 2, 3]),
                "linear_key_head_dim": choose.choice([12, 16, 20]), "linear_value_head_dim": choose.choice([12, 16, 24]),
                "linear_conv_kernel_dim": choose.choice([2, 3, 4])}
-    changes["layer_types"] = [choose.choice(["full_attention", "linear_attention", "linear_attention"]) for _ in range(changes["num_hidden_layers"])]
+    # Models without any full attention cannot generate in transformers.
+    types = ["full_attention"] + ["linear_attention"] * choose.choice([1, 1, 2])
+    changes |= {"num_hidden_layers": len(types), "layer_types": choose.sample(types, len(types))}
     rope = random_rope(choose, ("default", "default", "yarn", "linear"))
     return common(choose) | changes | {"rope_parameters": rope | {"partial_rotary_factor": choose.choice([0.5, 0.5, 1.0])}}
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 import transformers
 from distances import distances
-from parity_test import farthest, logits_by_document, make_case, run
+from parity_test import InFp64, farthest_fp32, logits_by_document, make_case, run
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
 from torch.func import functional_call
@@ -129,8 +129,9 @@ def check_case(name: str, folder: Path, model, expected: dict, limit: float, val
     worst = max((value, key) for key, value in distances(ours, expected).items())
     if not worst[0] <= limit:
         # A model may amplify rounding more than that. Then our values may be twice as far from fp64 as those of peft in fp32.
-        exact = values(torch.float64)
-        theirs_fp32, ours_fp32 = farthest(model.to(torch.float32), lambda: values(torch.float32), exact), distances(ours, exact)
+        with InFp64():
+            exact = values(torch.float64)
+        theirs_fp32, ours_fp32 = farthest_fp32(model, lambda: values(torch.float32), exact), distances(ours, exact)
         # If a gradient cancels out, such as that of keys in sequences of one token, its rounding is compared with all gradients together.
         whole = sum(value.double().square().sum().item() for key, value in exact.items() if "lora" in key) ** 0.5
         for key in theirs_fp32:

@@ -16,7 +16,8 @@ FAMILIES = {
     "gemma3_text": {"sliding_window": 7, "query_pre_attn_scalar": 12,
                     "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]},
     "qwen3_5_text": {"layer_types": ["linear_attention", "full_attention", "linear_attention"], "linear_num_key_heads": 2,
-                     "linear_num_value_heads": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 6},
+                     "linear_num_value_heads": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 6,
+                     "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}},
     "qwen3_moe": {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "norm_topk_prob": True, "mlp_only_layers": [1]},
 }
 
