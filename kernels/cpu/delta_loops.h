@@ -64,8 +64,14 @@ void convolve_grad_token(const ConvolutionGrad& a, ConvolutionBlock& block, std:
   const float* later[kMaxConvolutionTaps];
   for (std::int64_t shift = 0; shift < after; ++shift) later[shift] = block.grads[(token + shift) % a.taps];
   float* own = block.grads[token % a.taps];
+  // Tokens are farther apart than the processor looks ahead.
+  const std::int64_t back = token > 0 ? a.channels : 0;
+  const T* next_y = y - (before - 1) * a.channels - back * (token >= a.taps);
   for_each_sixteen(begin, end, [&](std::int64_t i, std::int64_t n, auto part) {
     const std::int64_t at = i - begin;
+    __builtin_prefetch(next_y + i);
+    __builtin_prefetch(grad_x + i - back);
+    __builtin_prefetch(grad_y + i - back, 1);
     const Floats value = rounded_to(convolved(y + i, last_tap + i, a.channels, before, n, part), y);
     const Floats s = sigmoid(value);
     const Floats grad = load(grad_x + i, n, 0.0F, part) * (s * (1.0F + value * (1.0F - s)));
