@@ -21,7 +21,7 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
 from torch.func import functional_call
 
-FAMILIES = ("llama", "qwen2", "qwen3", "gemma3_text", "qwen3_moe")
+FAMILIES = ("llama", "qwen2", "qwen3", "gemma3_text", "qwen3_moe", "qwen3_5_text")
 LIMIT = 1e-5
 LIMIT_OF_EXPERTS = 1e-4
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
