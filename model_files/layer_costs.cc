@@ -75,7 +75,7 @@ class CostModel {
   }
 
   [[nodiscard]] LayerCost decoder_layer(const LayerTensors& tensors, const DecoderLayerConfig& layer) const {
-    const Widths w(layer);
+    const Widths w(layer, h_);
     const MixerCost mixer = mixer_cost(layer, table_, settings_.sequence_length);
     LayerCost cost = sizes_of(tensors);
     cost.input_bytes = cost.output_bytes = boundary_bytes();
@@ -84,16 +84,16 @@ class CostModel {
     cost.forward.attention_flops = settings_.sequences * mixer.forward_flops;
     const double norms = num_norms(layer) * h_;
     const double experts = layer.mlp.experts ? w.c * h_ : 0;
-    const double sums = 2 * 3 * h_ * e_;  // two residual additions
+    const double sums = (w.shared > 0 ? 3 : 2) * 3 * h_ * e_;  // of the residual and of a shared expert
     cost.forward.elementwise_bytes =
-        tokens_ * (norms * table_.norm_forward + mixer.forward_bytes + w.c * w.i * table_.glu_forward +
+        tokens_ * (norms * table_.norm_forward + mixer.forward_bytes + (w.inner() + w.shared_gates) * table_.glu_forward +
                    experts * table_.expert_forward + sums + lora_bytes(linears, tensors));
-    cost.forward_workspace_bytes = bytes_of(tokens_ * e_ * (2 * h_ + std::max(mixer.forward_width, 3 * w.c * w.i)));
+    cost.forward_workspace_bytes = bytes_of(tokens_ * e_ * (2 * h_ + std::max(mixer.forward_width, 3 * w.widest())));
     if (!settings_.is_trained) return cost;
     const GradientCost gradients = gradients_of(tensors);
     cost.backward.attention_flops = settings_.sequences * mixer.backward_flops;
     cost.backward.elementwise_bytes =
-        tokens_ * (norms * table_.norm_backward + mixer.backward_bytes + w.c * w.i * table_.glu_backward +
+        tokens_ * (norms * table_.norm_backward + mixer.backward_bytes + (w.inner() + w.shared_gates) * table_.glu_backward +
                    experts * table_.expert_backward + sums + 2 * lora_bytes(linears, tensors)) +
         gradients.bytes;
     cost.saved_bytes = saved_bytes(layer, w, mixer, linears, tensors);
@@ -101,7 +101,7 @@ class CostModel {
     // addition to the boundary's gradient; and the largest gradient of a parameter that is not
     // added in place.
     cost.backward_workspace_bytes =
-        bytes_of(tokens_ * e_ * (2 * h_ + std::max(3 * w.c * w.i, mixer.backward_width)) + gradients.workspace_bytes);
+        bytes_of(tokens_ * e_ * (2 * h_ + std::max(3 * w.widest(), mixer.backward_width)) + gradients.workspace_bytes);
     return cost;
   }
 
@@ -127,9 +127,17 @@ class CostModel {
 
  private:
   struct Widths {
-    explicit Widths(const DecoderLayerConfig& layer)
-        : i(static_cast<double>(layer.mlp.intermediate)), c(static_cast<double>(layer.mlp.uses_per_token())) {}
+    Widths(const DecoderLayerConfig& layer, double hidden)
+        : i(static_cast<double>(layer.mlp.intermediate)), c(static_cast<double>(layer.mlp.uses_per_token())) {
+      if (!layer.mlp.experts || !layer.mlp.experts->shared) return;
+      shared = static_cast<double>(layer.mlp.experts->shared->intermediate);
+      shared_gates = layer.mlp.experts->shared->has_gate ? hidden : 0;
+    }
+    // The inner widths that a token passes through, and the largest that exists at once.
+    [[nodiscard]] double inner() const { return c * i + shared; }
+    [[nodiscard]] double widest() const { return std::max(c * i, shared); }
     double i, c;
+    double shared = 0, shared_gates = 0;
   };
 
   static double num_norms(const DecoderLayerConfig& layer) {
@@ -179,7 +187,7 @@ class CostModel {
   [[nodiscard]] std::uint64_t saved_bytes(const DecoderLayerConfig& layer, const Widths& w, const MixerCost& mixer,
                                           const std::vector<LinearShape>& linears, const LayerTensors& tensors) const {
     const double norms = num_norms(layer);
-    double elements = 2 * norms * h_ + mixer.saved_elements + 3 * w.c * w.i;
+    double elements = 2 * norms * h_ + mixer.saved_elements + 3 * w.inner() + w.shared_gates;
     double rows = norms + mixer.saved_numbers;
     if (layer.mlp.experts) {
       elements += 2 * w.c * h_;

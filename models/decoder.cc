@@ -7,13 +7,12 @@
 #include "common/bad_input.h"
 #include "common/text.h"
 #include "model_files/layer_tensors.h"
+#include "models/feed_forward.h"
 #include "models/layer_parameters.h"
 #include "models/layers/documents.h"
 #include "models/layers/embedding.h"
 #include "models/layers/expert_balance.h"
-#include "models/layers/experts.h"
 #include "models/layers/kernel_call.h"
-#include "models/layers/linear.h"
 #include "models/layers/ops.h"
 #include "models/token_mixer.h"
 #include "roundpipe/recompute.h"
@@ -70,36 +69,22 @@ class DecoderLayer : public Layer {
  public:
   DecoderLayer(const ModelConfig& config, const DecoderLayerConfig& layer, const LayerTensors& tensors,
                const LoraSettings& lora, at::ScalarType dtype)
-      : mlp_config_(layer.mlp),
-        dropout_(lora.dropout),
+      : dropout_(lora.dropout),
         norm_{.epsilon = config.norm_epsilon, .kind = config.norm},
         parameters_(tensors, lora, dtype),
         mixer_(layer.delta_net ? make_delta_net(*layer.delta_net, norm_, parameters_)
                                : make_attention(layer.attention, norm_, parameters_)),
+        mlp_(make_feed_forward(layer.mlp, parameters_)),
         attention_norm_h_(parameters_.tensor(layer.attention_norm + ".weight")),
         attention_post_norm_h_(parameters_.tensor(layer.attention_post_norm + ".weight")),
         mlp_norm_h_(parameters_.tensor(layer.mlp_norm + ".weight")),
-        mlp_post_norm_h_(parameters_.tensor(layer.mlp_post_norm + ".weight")) {
-    if (layer.mlp.experts) {
-      experts_ = {.router = parameters_.linear(layer.mlp.experts->router_name),
-                  .gate = parameters_.linear("mlp.experts.gate_proj"),
-                  .up = parameters_.linear("mlp.experts.up_proj"),
-                  .down = parameters_.linear("mlp.experts.down_proj")};
-    } else {
-      for (const char* name : {"gate_proj", "up_proj"}) gate_up_.push_back(parameters_.linear(cat("mlp.", name)));
-      down_ = parameters_.linear("mlp.down_proj");
-    }
-  }
+        mlp_post_norm_h_(parameters_.tensor(layer.mlp_post_norm + ".weight")) {}
 
   std::vector<NamedParameter> parameters() override { return parameters_.all(); }
 
   void train(bool on) override {
-    const double dropout = on ? dropout_ : 0;
-    mixer_->set_dropout(dropout);
-    for (LinearWeights& weights : gate_up_) weights.lora.dropout = dropout;
-    for (LinearWeights* weights : {&down_, &experts_.router, &experts_.gate, &experts_.up, &experts_.down}) {
-      weights->lora.dropout = dropout;
-    }
+    mixer_->set_dropout(on ? dropout_ : 0);
+    mlp_->set_dropout(on ? dropout_ : 0);
   }
 
   Tensors forward(const Tensors& inputs) override {
@@ -110,7 +95,8 @@ class DecoderLayer : public Layer {
     const auto [y_bth, normal_bth] = mlp_norm_h_.defined()
                                          ? add_rms_norm(x_bth, mixed_bth, mlp_norm_h_, norm_.epsilon, norm_.kind)
                                          : unnormalised(x_bth + mixed_bth);
-    const MixtureOutput output = mlp(normal_bth);
+    // If a norm follows, its backward pass reads the MLP's output.
+    const MixtureOutput output = mlp_->forward(normal_bth, outputs_are_read() || mlp_post_norm_h_.defined());
     return Border{y_bth + norm_(output.y, mlp_post_norm_h_), below.documents_bk, sum_of(below.balance, output.balance)}
         .tensors();
   }
@@ -118,24 +104,11 @@ class DecoderLayer : public Layer {
  private:
   static NormalisedSum unnormalised(const at::Tensor& sum) { return {sum, sum}; }
 
-  // Returns no balance if the layer has no experts.
-  [[nodiscard]] MixtureOutput mlp(const at::Tensor& x_bth) const {
-    if (mlp_config_.experts) return mixture_of_experts(x_bth, experts_, *mlp_config_.experts, mlp_config_.activation);
-    const std::vector<at::Tensor> gate_up = linears(x_bth, gate_up_);
-    // If a norm follows, its backward pass reads the product, so the product cannot be left out.
-    return {linear(glu(gate_up[0], gate_up[1], mlp_config_.activation), down_,
-                   outputs_are_read() || mlp_post_norm_h_.defined()),
-            {}};
-  }
-
-  const MlpConfig mlp_config_;
   const double dropout_;
   const Norm norm_;
   const LayerParameters parameters_;
   const std::unique_ptr<TokenMixer> mixer_;
-  std::vector<LinearWeights> gate_up_;
-  LinearWeights down_;
-  ExpertWeights experts_;
+  const std::unique_ptr<FeedForward> mlp_;
   // Undefined if the model has no such norm.
   const at::Tensor attention_norm_h_, attention_post_norm_h_, mlp_norm_h_, mlp_post_norm_h_;
 };

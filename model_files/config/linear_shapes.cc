@@ -5,7 +5,7 @@ namespace rp {
 std::vector<LinearShape> linears_of(const DecoderLayerConfig& layer, std::int64_t hidden) {
   const MlpConfig& mlp = layer.mlp;
   std::vector<LinearShape> linears;
-  const auto add = [&](const char* name, std::int64_t out, std::int64_t in, bool has_bias = false) {
+  const auto add = [&](const std::string& name, std::int64_t out, std::int64_t in, bool has_bias = false) {
     linears.push_back({.name = name, .out = out, .in = in, .has_bias = has_bias});
   };
   if (layer.delta_net) {
@@ -38,6 +38,13 @@ std::vector<LinearShape> linears_of(const DecoderLayerConfig& layer, std::int64_
   add_mlp(start + "gate_proj", mlp.intermediate, hidden, num_experts, uses);
   add_mlp(start + "up_proj", mlp.intermediate, hidden, num_experts, uses);
   add_mlp(start + "down_proj", hidden, mlp.intermediate, num_experts, uses);
+  if (mlp.experts && mlp.experts->shared) {
+    const SharedExpertConfig& shared = *mlp.experts->shared;
+    add(shared.name + ".gate_proj", shared.intermediate, hidden);
+    add(shared.name + ".up_proj", shared.intermediate, hidden);
+    add(shared.name + ".down_proj", hidden, shared.intermediate);
+    if (shared.has_gate) add(shared.name + "_gate", 1, hidden);
+  }
   return linears;
 }
 

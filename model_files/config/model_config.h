@@ -85,6 +85,15 @@ struct DeltaNetConfig {
   bool operator==(const DeltaNetConfig&) const = default;
 };
 
+// An MLP that every token passes through in addition to its experts.
+struct SharedExpertConfig {
+  std::string name{};  // of the module, such as "mlp.shared_expert"
+  std::int64_t intermediate = 0;
+  bool has_gate = false;  // its output is multiplied by the sigmoid of a linear layer "NAME_gate" with one output
+
+  bool operator==(const SharedExpertConfig&) const = default;
+};
+
 // A set of MLPs, of which each token uses a few.
 struct ExpertsConfig {
   std::int64_t num = 0;
@@ -97,6 +106,7 @@ struct ExpertsConfig {
   std::string router_name = "mlp.gate";
   bool is_interleaved =
       false;  // the layout of files with all experts in one tensor: ExpertLayout::kInterleaved, else kFused
+  std::optional<SharedExpertConfig> shared{};
 
   bool operator==(const ExpertsConfig&) const = default;
 };

@@ -79,7 +79,7 @@ TEST(LayerTensors, PresetsHaveThePublishedNumberOfParameters) {
                                                          {"qwen3.5-0.8b", 752'393'024},
                                                          {"qwen3.5-4b", 4'205'751'296},
                                                          {"qwen3.5-9b", 8'953'803'264},
-                                                         {"qwen3.5-27b", 26'895'998'464}};
+                                                         {"qwen3.5-27b", 26'895'998'464},       {"qwen3.5-35b-a3b", 34'660'610'688}};
   EXPECT_EQ(preset_names().size(), published.size());
   for (const auto& [name, parameters] : published) {
     EXPECT_EQ(num_parameters(tensors_of(preset_config(name))), parameters) << name;

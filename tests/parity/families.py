@@ -141,11 +141,26 @@ def qwen3_5_text(choose: random.Random) -> dict:
     return common(choose) | changes | {"rope_parameters": rope | {"partial_rotary_factor": choose.choice([0.5, 0.5, 1.0])}}
 
 
-def qwen3_5(choose: random.Random) -> dict:
-    text = qwen3_5_text(choose) | {"model_type": "qwen3_5_text"}
+def qwen3_5_moe_text(choose: random.Random) -> dict:
+    changes = experts_of(choose, "num_experts")
+    # The normalised weight of a single expert is 1, and then the router's gradient is only rounding.
+    changes["num_experts_per_tok"] = max(2, changes["num_experts_per_tok"])
+    return qwen3_5_text(choose) | changes | {"moe_intermediate_size": choose.choice([8, 11, 32]),
+                                             "shared_expert_intermediate_size": choose.choice([8, 13, 24])}
+
+
+def with_vision_like_qwen3_5(text: dict) -> dict:
     vision = {"hidden_size": 16, "intermediate_size": 16, "depth": 1, "num_heads": 2, "out_hidden_size": text["hidden_size"], "patch_size": 4,
               "num_position_embeddings": 16}
     return {"text_config": text, "vision_config": vision, "tie_word_embeddings": text["tie_word_embeddings"]}
+
+
+def qwen3_5(choose: random.Random) -> dict:
+    return with_vision_like_qwen3_5(qwen3_5_text(choose) | {"model_type": "qwen3_5_text"})
+
+
+def qwen3_5_moe(choose: random.Random) -> dict:
+    return with_vision_like_qwen3_5(qwen3_5_moe_text(choose) | {"model_type": "qwen3_5_moe_text"})
 
 
 def gemma3(choose: random.Random) -> dict:
@@ -164,4 +179,5 @@ def mistral3(choose: random.Random) -> dict:
 
 # By model_type.
 FAMILIES = {"llama": llama, "qwen2": qwen2, "qwen3": qwen3, "qwen3_moe": qwen3_moe, "mistral": mistral, "ministral3": ministral3, "gemma3_text": gemma3_text, "smollm3": smollm3, "olmo3": olmo3,
-            "gpt_oss": gpt_oss, "qwen3_5_text": qwen3_5_text, "gemma3": gemma3, "mistral3": mistral3, "qwen3_5": qwen3_5}
+            "gpt_oss": gpt_oss, "qwen3_5_text": qwen3_5_text, "qwen3_5_moe_text": qwen3_5_moe_text, "gemma3": gemma3, "mistral3": mistral3, "qwen3_5": qwen3_5,
+            "qwen3_5_moe": qwen3_5_moe}

@@ -88,7 +88,7 @@ def take_clear_tokens(folder: Path, model, inputs: dict) -> None:
     """Replaces the tokens of the inputs, in memory and in the file, if the model has experts."""
     with torch.no_grad(), parity_test.RouterMargin(model) as margin:
         parity_test.logits_by_document(model, inputs)
-    if not hasattr(model.config, "num_experts_per_tok"):
+    if not hasattr(model.config.get_text_config(), "num_experts_per_tok"):
         return
     if not margin.leads:
         raise LeftOut("experts without a choice")

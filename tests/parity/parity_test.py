@@ -55,14 +55,15 @@ def make_case(family: str, seed: int, folder: Path, sizes=as_they_are, lengths: 
     torch.manual_seed(seed)
     config = AutoConfig.for_model(family, **sizes(choose, FAMILIES[family](choose)))
     is_wrapper = hasattr(config, "text_config")  # a multimodal model, whose text part is used
-    if hasattr(config, "num_experts_per_tok"):
+    text = config.get_text_config()
+    if hasattr(text, "num_experts_per_tok"):
         # transformers' grouped products support only rows of a multiple of 16 bytes. Otherwise it adds in bf16, expert by expert.
-        inner = getattr(config, "moe_intermediate_size", config.intermediate_size)
-        whole = config.hidden_size % 8 == 0 and inner % 8 == 0
-        config._experts_implementation = "grouped_mm" if whole else "eager"
+        inner = text.moe_intermediate_size if hasattr(text, "moe_intermediate_size") else text.intermediate_size
+        whole = text.hidden_size % 8 == 0 and inner % 8 == 0
+        text._experts_implementation = "grouped_mm" if whole else "eager"
     auto_class = AutoModelForImageTextToText if is_wrapper else AutoModelForCausalLM
     model = auto_class.from_config(config, dtype=torch.float32, attn_implementation="eager").eval()
-    model.experts_implementation = getattr(config, "_experts_implementation", None)
+    model.experts_implementation = getattr(text, "_experts_implementation", None)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             # Norms and biases are initially ones and zeros, with which many errors would not be noticed.
@@ -77,7 +78,7 @@ def make_case(family: str, seed: int, folder: Path, sizes=as_they_are, lengths: 
     elif any(".experts." in name for name, _ in model.named_parameters()) and choose.random() < 0.5:
         save_fused(model, folder)
     rows, length = choose.choice([1, 2, 3]), choose.choice(lengths)
-    vocabulary = config.get_text_config().vocab_size
+    vocabulary = text.vocab_size
     ids = torch.randint(0, vocabulary, (rows, length))
     labels = torch.where(torch.rand(rows, length) < 0.2, -100, torch.randint(0, vocabulary, (rows, length)))
     labels[0, 0] = 0
@@ -106,7 +107,7 @@ def with_weights_in(model, dtype: torch.dtype):
         parameter.data = parameter.data.to(dtype)
         parameter.grad = None
     if model.experts_implementation:  # grouped products do not support fp64
-        model.config._experts_implementation = "eager" if dtype == torch.float64 else model.experts_implementation
+        model.config.get_text_config()._experts_implementation = "eager" if dtype == torch.float64 else model.experts_implementation
     return model
 
 
@@ -118,7 +119,7 @@ def lengths_of_row(inputs: dict, row: int) -> list[int]:
 
 def logits_by_document(model, inputs: dict) -> torch.Tensor:
     options = {"use_cache": False}
-    if hasattr(causal_lm_of(model).config, "output_router_logits"):
+    if hasattr(causal_lm_of(model).config.get_text_config(), "output_router_logits"):
         options["output_router_logits"] = False  # otherwise it would compute the auxiliary loss of each document separately
     if "documents" not in inputs:
         return model(inputs["ids"], **options).logits
@@ -195,7 +196,7 @@ class RouterLogits:
     def auxiliary_loss(self, causal_lm) -> torch.Tensor:
         own = sys.modules[type(causal_lm).__module__]
         rows = tuple(torch.cat([part.flatten(0, -2) for part in parts]) for parts in self.logits.values())
-        config = causal_lm.config
+        config = causal_lm.config.get_text_config()
         experts = getattr(config, "num_experts", None) or config.num_local_experts
         return own.load_balancing_loss_func(rows, experts, config.num_experts_per_tok) * config.router_aux_loss_coef
 
@@ -210,7 +211,7 @@ def run(model, inputs: dict) -> dict:
     if "z_loss" in inputs:
         log_sums = logits.flatten(0, 1)[labels != -100].logsumexp(-1)
         losses["z_loss"] = inputs["z_loss"] * log_sums.square().sum() / inputs["divisor"]
-    if routers.logits and causal_lm.config.output_router_logits:
+    if routers.logits and causal_lm.config.get_text_config().output_router_logits:
         losses["aux_loss"] = routers.auxiliary_loss(causal_lm)
     return {"logits": logits} | losses
 

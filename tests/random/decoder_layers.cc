@@ -89,6 +89,10 @@ MlpConfig draw_mlp(Draw& draw) {
       ExpertsConfig{.num = draw.between(2, 5), .router = draw.pick({Router::kSoftmaxFirst, Router::kLargestFirst})};
   mlp.experts->per_token = draw.between(1, static_cast<int>(mlp.experts->num));
   mlp.experts->normalises = draw.chance(50);
+  if (draw.chance(40)) {
+    mlp.experts->shared = SharedExpertConfig{
+        .name = "mlp.shared_expert", .intermediate = draw.between(3, 9), .has_gate = draw.chance(50)};
+  }
   return mlp;
 }
 
@@ -167,6 +171,7 @@ std::string text_of(const ModelConfig& config, const TrainedParts& parts) {
           : mlp.activation == rp::Activation::kGeluTanh ? " gelu"
                                                         : " clamped";
   if (mlp.experts) text += cat(" ", mlp.experts->per_token, " of ", mlp.experts->num, " experts");
+  if (mlp.experts && mlp.experts->shared) text += mlp.experts->shared->has_gate ? " and a gated one" : " and one for all";
   if (mlp.has_bias) text += " biases";
   if (parts.lora.rank > 0)
     text += cat(parts.lora.is_dora ? " dora " : " lora ", parts.lora.rank, " on ", parts.lora.targets);

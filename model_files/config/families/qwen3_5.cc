@@ -1,4 +1,5 @@
-// Qwen3.5 and 3.6, dense: three layers with a gated delta rule to one with gated attention.
+// Qwen3.5 and 3.6, dense and with experts: three layers with a gated delta rule to one with gated
+// attention.
 #include "model_files/config/common_config.h"
 #include "model_files/config/families/family.h"
 
@@ -26,20 +27,28 @@ DeltaNetConfig read_delta_net(const ConfigSection& file) {
   return net;
 }
 
-void read_qwen3_5(const ConfigSection& file, ModelConfig& config) {
+// Returns a layer with full attention, without its MLP.
+DecoderLayerConfig read_full_layer(const ConfigSection& file, std::int64_t num_kv_heads, ModelConfig& config) {
   DecoderLayerConfig full = read_common(file,
                                         {.num_heads = 16,
-                                         .num_kv_heads = 4,
+                                         .num_kv_heads = num_kv_heads,
                                          .head_dim = 256,
                                          .max_positions = 32'768,
                                          .vocabulary = 248'320,
                                          .rotated_part = 0.25},
                                         config);
   config.norm = NormKind::kOffset;
-  full.mlp.intermediate = file.integer("intermediate_size", kMaxInner);
   full.attention.head_norm = AttentionConfig::HeadNorm::kEachHead;
   full.attention.has_output_gate = true;
   full.attention.qkv_bias = full.attention.output_bias = file.boolean("attention_bias", false);
+  // transformers does not read these, and drops the layers that predict a second token.
+  file.knows({"attn_output_gate", "mamba_ssm_dtype", "mlp_only_layers", "mtp_num_hidden_layers",
+              "mtp_use_dedicated_embeddings"});
+  return full;
+}
+
+// Adds the layers, of which those with full attention are like `full`.
+void add_hybrid_layers(const ConfigSection& file, const DecoderLayerConfig& full, ModelConfig& config) {
   DecoderLayerConfig linear = full;
   linear.attention = {};
   linear.delta_net = read_delta_net(file);
@@ -52,17 +61,40 @@ void read_qwen3_5(const ConfigSection& file, ModelConfig& config) {
     const bool is_full = types.empty() ? (i + 1) % interval == 0 : types[place] == "full_attention";
     if (!is_full) config.layers[place] = linear;
   }
-  // transformers does not read these, and drops the layers that predict a second token.
-  file.knows({"attn_output_gate", "mamba_ssm_dtype", "mlp_only_layers", "mtp_num_hidden_layers",
-              "mtp_use_dedicated_embeddings"});
+}
+
+void read_qwen3_5(const ConfigSection& file, ModelConfig& config) {
+  DecoderLayerConfig full = read_full_layer(file, 4, config);
+  full.mlp.intermediate = file.integer("intermediate_size", kMaxInner);
+  add_hybrid_layers(file, full, config);
+}
+
+void read_qwen3_5_moe(const ConfigSection& file, ModelConfig& config) {
+  DecoderLayerConfig full = read_full_layer(file, 2, config);
+  const auto width = [&](const char* key) { return file.has(key) ? file.integer(key, kMaxInner) : 512; };
+  full.mlp.intermediate = width("moe_intermediate_size");
+  full.mlp.experts = read_experts(file, file.has("num_experts") ? "num_experts" : "num_local_experts");
+  full.mlp.experts->normalises = true;
+  full.mlp.experts->shared = SharedExpertConfig{
+      .name = "mlp.shared_expert", .intermediate = width("shared_expert_intermediate_size"), .has_gate = true};
+  file.knows({"intermediate_size"});
+  add_hybrid_layers(file, full, config);
 }
 
 }  // namespace
 
 constexpr Family kQwen35TextFamily{.model_type = "qwen3_5_text", .read = read_qwen3_5};
+constexpr Family kQwen35MoeTextFamily{.model_type = "qwen3_5_moe_text", .read = read_qwen3_5_moe};
 
 constexpr Wrapper kQwen35Wrapper{.model_type = "qwen3_5",
                                  .text_type = "qwen3_5_text",
+                                 .body_in_files = "model.language_model.",
+                                 .head_in_files = {},
+                                 .head_in_memory = {},
+                                 .tied_head = false};
+
+constexpr Wrapper kQwen35MoeWrapper{.model_type = "qwen3_5_moe",
+                                 .text_type = "qwen3_5_moe_text",
                                  .body_in_files = "model.language_model.",
                                  .head_in_files = {},
                                  .head_in_memory = {},
