@@ -132,6 +132,33 @@ TEST(Qwen35, PublishedFilesAreRead) {
   EXPECT_EQ(head_in_checkpoint(config), "lm_head.weight");
 }
 
+TEST(Qwen35Moe, AllLayersHaveExpertsAndASharedOne) {
+  json file = tiny_qwen3_5_json();
+  file.update({{"model_type", "qwen3_5_moe_text"},
+               {"num_experts", 6},
+               {"num_experts_per_tok", 2},
+               {"moe_intermediate_size", 4},
+               {"shared_expert_intermediate_size", 5}});
+  const ModelConfig config = read_with(file, json::object());
+  for (const DecoderLayerConfig& layer : config.layers) {
+    EXPECT_EQ(layer.mlp.intermediate, 4);
+    ASSERT_TRUE(layer.mlp.experts.has_value() && layer.mlp.experts->shared.has_value());
+    EXPECT_TRUE(layer.mlp.experts->normalises);
+  }
+  const LayerTensors layer = tensors_of_layer(config, 4);
+  using Shape = std::vector<std::int64_t>;
+  EXPECT_EQ(layer.find("mlp.experts.down_proj.weight")->shape, (Shape{6, 8, 4}));
+  EXPECT_EQ(layer.find("mlp.shared_expert.gate_proj.weight")->shape, (Shape{5, 8}));
+  EXPECT_EQ(layer.find("mlp.shared_expert.down_proj.weight")->shape, (Shape{8, 5}));
+  EXPECT_EQ(layer.find("mlp.shared_expert_gate.weight")->shape, (Shape{1, 8}));
+  // As peft's all-linear, which sees no linear layers in experts and routers.
+  const LayerTensors adapted = tensors_of_layer(config, 4, {.lora = {.rank = 2}});
+  EXPECT_NE(adapted.find("mlp.shared_expert_gate.lora_A.weight"), nullptr);
+  EXPECT_EQ(adapted.find("mlp.gate.lora_A.weight"), nullptr);
+  file["num_experts_per_tok"] = 7;
+  expect_refusal({"num_experts_per_tok is '7'", "from 1 to 6"}, [&] { (void)read_with(file, json::object()); });
+}
+
 TEST(Qwen35, ImpossibleValuesAreRefused) {
   expect_refusal({"linear_num_key_heads 3", "does not divide linear_num_value_heads 4"}, [] {
     (void)read({{"linear_num_key_heads", 3}});
