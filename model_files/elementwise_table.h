@@ -19,6 +19,7 @@ struct ElementwiseTable {
   // Gather and weighted scatter, per element of the hidden width and expert that a token uses.
   double expert_forward = 0, expert_backward = 0;
   double convolution_forward = 0, convolution_backward = 0;  // with its activation, per channel
+  double pass = 0;                                           // one reading or writing of an activation
 };
 
 [[nodiscard]] constexpr ElementwiseTable elementwise_table(Elementwise kind, double e) {
@@ -32,7 +33,8 @@ struct ElementwiseTable {
             .expert_forward = 5 * e,
             .expert_backward = 5 * e,
             .convolution_forward = 2 * e,
-            .convolution_backward = 3 * e};
+            .convolution_backward = 3 * e,
+            .pass = e};
   }
   return {.norm_forward = 28 + 4 * e,
           .norm_backward = 60 + 8 * e,
@@ -43,7 +45,8 @@ struct ElementwiseTable {
           .expert_forward = 7 * e,
           .expert_backward = 9 * e,
           .convolution_forward = 4 * e,
-          .convolution_backward = 6 * e};
+          .convolution_backward = 6 * e,
+          .pass = 5 * e};
 }
 
 }  // namespace rp

@@ -85,23 +85,26 @@ class CostModel {
     const double norms = num_norms(layer) * h_;
     const double experts = layer.mlp.experts ? w.c * h_ : 0;
     const double sums = (w.shared > 0 ? 3 : 2) * 3 * h_ * e_;  // of the residual and of a shared expert
-    cost.forward.elementwise_bytes =
-        tokens_ * (norms * table_.norm_forward + mixer.forward_bytes + (w.inner() + w.shared_gates) * table_.glu_forward +
-                   experts * table_.expert_forward + sums + lora_bytes(linears, tensors));
-    cost.forward_workspace_bytes = bytes_of(tokens_ * e_ * (2 * h_ + std::max(mixer.forward_width, 3 * w.widest())));
+    cost.forward.elementwise_bytes = tokens_ * (norms * table_.norm_forward + mixer.forward_bytes +
+                                                (w.inner() + w.shared_gates) * table_.glu_forward +
+                                                experts * table_.expert_forward + sums + lora_bytes(linears, tensors));
+    const double mixer_bytes = mixer.forward_width * e_ + mixer.forward_numbers * 4;
+    cost.forward_workspace_bytes = bytes_of(tokens_ * (2 * h_ * e_ + std::max(mixer_bytes, 3 * w.widest() * e_)));
     if (!settings_.is_trained) return cost;
     const GradientCost gradients = gradients_of(tensors);
     cost.backward.attention_flops = settings_.sequences * mixer.backward_flops;
     cost.backward.elementwise_bytes =
-        tokens_ * (norms * table_.norm_backward + mixer.backward_bytes + (w.inner() + w.shared_gates) * table_.glu_backward +
-                   experts * table_.expert_backward + sums + 2 * lora_bytes(linears, tensors)) +
+        tokens_ *
+            (norms * table_.norm_backward + mixer.backward_bytes + (w.inner() + w.shared_gates) * table_.glu_backward +
+             experts * table_.expert_backward + sums + 2 * lora_bytes(linears, tensors)) +
         gradients.bytes;
     cost.saved_bytes = saved_bytes(layer, w, mixer, linears, tensors);
     // The gradients of the MLP's inner activations (gate, up, their product) or of the mixer's, in
     // addition to the boundary's gradient; and the largest gradient of a parameter that is not
     // added in place.
-    cost.backward_workspace_bytes =
-        bytes_of(tokens_ * e_ * (2 * h_ + std::max(3 * w.widest(), mixer.backward_width)) + gradients.workspace_bytes);
+    const double mixer_gradient_bytes = mixer.backward_width * e_ + mixer.backward_numbers * 4;
+    cost.backward_workspace_bytes = bytes_of(
+        tokens_ * (2 * h_ * e_ + std::max(3 * w.widest() * e_, mixer_gradient_bytes)) + gradients.workspace_bytes);
     return cost;
   }
 

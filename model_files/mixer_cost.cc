@@ -47,22 +47,27 @@ MixerCost delta_net_cost(const DeltaNetConfig& net, const ElementwiseTable& tabl
   const auto heads = static_cast<double>(net.num_value_heads);
   const auto channels = static_cast<double>(net.convolved_width()), v = static_cast<double>(net.value_width());
   MixerCost cost;
-  // Products of a chunk, for each of its tokens: with keys K K^T and Q K^T; with values the triangular
-  // system, which is half a product, and P U; with the state K S, Q S and K^T U. Backward repeats
-  // the first two and the products with the state, and has two or three for each.
+  // The products of a chunk, for each of its tokens. With keys: K K^T and Q K^T. With values: the
+  // triangular system, which is half a product, and P U. With the state: K S, Q S and K^T U. The
+  // backward pass computes most of them again, and two gradients for each.
   cost.forward_flops = heads * s * (4 * c * key + 3 * c * value + 6 * key * value);
   cost.backward_flops = heads * s * (10 * c * key + 7 * c * value + 16 * key * value);
   // The rule reads queries, keys and values and writes its output, in fp32 within; the gated norm
   // passes over the output and its gates.
-  const double rule = table.rotary_forward / 2;  // one pass over an element
-  cost.forward_bytes = channels * (table.convolution_forward + rule) + v * (rule + table.glu_forward);
-  cost.backward_bytes = channels * (table.convolution_backward + 2 * rule) + v * (rule + table.glu_backward);
+  cost.forward_bytes = channels * (table.convolution_forward + table.pass) + v * (table.pass + table.glu_forward);
+  cost.backward_bytes =
+      channels * (table.convolution_backward + 2 * table.pass) + v * (table.pass + table.glu_backward);
   // The convolution's input and output, the rule's output, gates z, the gated output, a, b and beta.
   cost.saved_elements = 2 * channels + 3 * v + 3 * heads;
   // Decays, the norm of each head, and the state at the beginning of each chunk.
   cost.saved_numbers = 2 * heads + heads * key * value / c;
   cost.forward_width = 2 * channels + 2 * v;
   cost.backward_width = 2 * channels + 2 * v;
+  // What LibTorch's operators hold at once on a GPU (models/layers/delta_net/gpu_delta_rule.cc): rows of
+  // keys and of values, matrices of a chunk, and states.
+  const double state = key * value / c;
+  cost.forward_numbers = heads * (5 * key + 5 * value + 9 * c + 2 * state);
+  cost.backward_numbers = heads * (9 * key + 10 * value + 15 * c + 4 * state);
   return cost;
 }
 

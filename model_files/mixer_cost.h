@@ -15,11 +15,12 @@ inline constexpr std::int64_t kDeltaRuleChunk = 64;
 
 // The cost of attention or of a gated delta rule. All but the FLOPs are per token.
 struct MixerCost {
-  double forward_flops = 0, backward_flops = 0;  // of one sequence
-  double forward_bytes = 0, backward_bytes = 0;  // of elementwise operations
-  double saved_elements = 0;                     // activations that autograd keeps
-  double saved_numbers = 0;                      // fp32 numbers that autograd keeps
-  double forward_width = 0, backward_width = 0;  // elements of workspace
+  double forward_flops = 0, backward_flops = 0;      // of one sequence
+  double forward_bytes = 0, backward_bytes = 0;      // of elementwise operations
+  double saved_elements = 0;                         // activations that autograd keeps
+  double saved_numbers = 0;                          // fp32 numbers that autograd keeps
+  double forward_width = 0, backward_width = 0;      // elements of workspace
+  double forward_numbers = 0, backward_numbers = 0;  // fp32 numbers of workspace
 };
 
 // Returns the cost for sequences of this length.

@@ -91,7 +91,7 @@ SelectionSummary summarise(const ModelConfig& config, const TrainedParts& parts)
   const std::vector<LayerTensors> layers = tensors_of(config, parts);
   SelectionSummary summary{.num_trained = num_trained(layers), .num_parameters = num_parameters(layers)};
   std::set<std::string> linears, weights;
-  std::set<std::string> trained_experts;
+  std::set<std::string> trained_experts, trained_alone;  // of the latter, each is not a whole module
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const auto layer = static_cast<std::int64_t>(i);
     for (const LayerTensor& tensor : layers[i].tensors) {
@@ -106,6 +106,7 @@ SelectionSummary summarise(const ModelConfig& config, const TrainedParts& parts)
       if (tensor.name == kHeadTensor && config.tied_head) continue;  // it is frozen or trained with the embedding
       weights.insert(name);
       if (tensor.is_trained && tensor.is_of_experts && tensor.name.ends_with(".weight")) trained_experts.insert(name);
+      if (tensor.is_trained && !name.ends_with(".weight") && !name.ends_with(".bias")) trained_alone.insert(name);
     }
     if (layer == 0 || layer > config.num_layers()) continue;
     for (const LinearShape& linear : linears_of(config.layers[i - 1], config.hidden)) {
@@ -150,6 +151,11 @@ SelectionSummary summarise(const ModelConfig& config, const TrainedParts& parts)
     throw Error(ExitCode::kUsage, cat(*trained_experts.begin(),
                                       " is to be trained in addition to LoRA: PEFT's adapters cannot hold whole "
                                       "experts; give them pairs instead"));
+  }
+  if (parts.lora.rank > 0 && !trained_alone.empty()) {
+    throw Error(ExitCode::kUsage, cat(*trained_alone.begin(),
+                                      " is to be trained in addition to LoRA: PEFT's adapters hold modules as a whole, "
+                                      "and this is a part of one; leave it out"));
   }
   if (parts.lora.is_dora && parts.lora.on_experts) {
     throw Error(ExitCode::kUsage, "DoRA has no form for experts; leave one of the two out");

@@ -34,6 +34,15 @@ void copy_tensor(const SafetensorsFile& source, const std::string& name, Safeten
   }
 }
 
+// Returns true if no parameter of the tensor is trained or has a pair.
+bool is_frozen(const CheckpointTensor& tensor, const LayerTensors& layer) {
+  return std::ranges::all_of(tensor.parts, [&](const TensorPart& part) {
+    const LayerTensor* parameter = layer.find(part.parameter);
+    const std::string linear = part.parameter.substr(0, part.parameter.rfind('.'));
+    return !parameter->is_trained && layer.find(linear + ".lora_A.weight") == nullptr;
+  });
+}
+
 // Returns the values of a part, merged with the LoRA pair of its linear layer if there is one.
 class MergedParts {
  public:
@@ -66,6 +75,19 @@ class MergedParts {
 };
 
 }  // namespace
+
+std::set<std::pair<std::int64_t, std::string>> wider_parameters(const std::filesystem::path& source) {
+  const WeightFiles weights = WeightFiles::open(source);
+  const ModelConfig config = with_names_of(read_model_config(source), weights);
+  std::set<std::pair<std::int64_t, std::string>> found;
+  if (config.dtype.value_or(DType::kFloat32) == DType::kFloat32) return found;
+  for (const CheckpointTensor& tensor : checkpoint_tensors(config, find_expert_layout(config, weights))) {
+    const bool is_packed = tensor.packing != CheckpointTensor::Packing::kNone;
+    if (is_packed || !weights.contains(tensor.name) || weights.tensor(tensor.name).dtype != DType::kFloat32) continue;
+    for (const TensorPart& part : tensor.parts) found.emplace(tensor.layer, part.parameter);
+  }
+  return found;
+}
 
 void check_tied_head(const ModelConfig& config, const WeightFiles& weights) {
   const std::string embedding = embedding_in_checkpoint(config), head = head_in_checkpoint(config);
@@ -103,8 +125,8 @@ void export_adapter(const std::filesystem::path& source, const std::filesystem::
 
 void export_checkpoint(const std::filesystem::path& source, const std::filesystem::path& output,
                        const WeightSource& weight, const TrainedParts& parts) {
-  const ModelConfig config = read_model_config(source);
   const WeightFiles weights = WeightFiles::open(source);
+  const ModelConfig config = with_names_of(read_model_config(source), weights);
   check_weights(config, weights);
   const ExportedFiles exported = exported_files(config, weights);
   const std::vector<LayerTensors> layers = tensors_of(config, parts);
@@ -125,6 +147,11 @@ void export_checkpoint(const std::filesystem::path& source, const std::filesyste
           continue;
         }
         const CheckpointTensor& tensor = exported.tensors[*file.checkpoint[place]];
+        const bool is_unchanged = weights.contains(tensor.name) && is_frozen(tensor, layers[tensor.layer]);
+        if (is_unchanged && weights.tensor(tensor.name).dtype == declaration.dtype) {
+          copy_tensor(weights.files()[i], declaration.name, writers[i]);
+          continue;
+        }
         const MergedParts values(weight, tensor.layer, layers[tensor.layer], parts.lora);
         write_tensor(writers[i], tensor, weight_type(declaration.dtype, tensor.name), values);
       }

@@ -6,7 +6,9 @@
 
 #include <filesystem>
 #include <functional>
+#include <set>
 #include <string>
+#include <utility>
 
 #include "model_files/config/model_config.h"
 #include "model_files/weights/checkpoint_tensors.h"
@@ -19,6 +21,10 @@ namespace rp::models {
 // rp::Error (kBadInput) if any value differs. REQUIRES: check_weights() found no fault.
 void check_tied_head(const ModelConfig& config, const WeightFiles& weights);
 
+// Returns the parameters, with their layers, that the files of a 16-bit model hold in fp32. Rounding
+// them to 16 bits in an export would lose what the source had. Throws rp::Error (kBadInput).
+[[nodiscard]] std::set<std::pair<std::int64_t, std::string>> wider_parameters(const std::filesystem::path& source);
+
 // Returns the current value of a parameter, in any floating dtype.
 using WeightSource = std::function<at::Tensor(std::int64_t layer, const std::string& parameter)>;
 
@@ -30,9 +36,9 @@ void export_adapter(const std::filesystem::path& source, const std::filesystem::
 
 // Writes the model of directory `source`, with the weights that `weight` returns, to the new
 // directory `output`: the source's weight files and index (model_files/weights/exported_files.h),
-// its configuration and its side files (model_files/weights/side_files.h), with their permissions.
-// Pairs of `parts` are merged into their weights. The directory appears complete or not at all.
-// Throws rp::Error: kBadInput for the source, kOutputFailed for the output.
+// in which tensors that are neither trained nor merged keep their bytes, its configuration and its side files
+// (model_files/weights/side_files.h), with their permissions. Pairs of `parts` are merged into their weights. The
+// directory appears complete or not at all. Throws rp::Error: kBadInput for the source, kOutputFailed for the output.
 void export_checkpoint(const std::filesystem::path& source, const std::filesystem::path& output,
                        const WeightSource& weight, const TrainedParts& parts = {});
 

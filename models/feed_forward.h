@@ -12,6 +12,7 @@
 
 namespace rp::models {
 
+// Computes the part of one decoder layer that treats each token alone.
 class FeedForward {
  public:
   virtual ~FeedForward() = default;

@@ -112,8 +112,9 @@ struct Source {
 };
 
 std::shared_ptr<const Source> open_source(const std::filesystem::path& directory, const TrainedParts& parts) {
-  ModelConfig config = trainable_config(directory);
+  ModelConfig config = trainable_config(directory);  // first: it names a family that is not supported
   WeightFiles weights = WeightFiles::open(directory);
+  config = with_names_of(std::move(config), weights);
   check_weights(config, weights);
   (void)summarise(config, parts);
   const std::int64_t num_layers = config.num_layers() + 2;
@@ -209,8 +210,9 @@ Model load(const std::filesystem::path& directory, at::ScalarType dtype, const T
 }
 
 ModelInfo inspect(const std::filesystem::path& directory, const TrainedParts& parts) {
-  const ModelConfig config = trainable_config(directory);
+  ModelConfig config = trainable_config(directory);
   const WeightFiles weights = WeightFiles::open(directory);
+  config = with_names_of(std::move(config), weights);
   check_weights(config, weights);
   check_tied_head(config, weights);
   const SelectionSummary selection = summarise(config, parts);

@@ -23,6 +23,7 @@ struct Norm {
   }
 };
 
+// Computes the part of one decoder layer in which tokens exchange data.
 class TokenMixer {
  public:
   virtual ~TokenMixer() = default;

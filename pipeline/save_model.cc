@@ -1,4 +1,6 @@
 #include <map>
+#include <set>
+#include <utility>
 
 #include "common/text.h"
 #include "models/checkpoint.h"
@@ -25,9 +27,13 @@ bool is_first_node(Pipeline& pipeline) { return pipeline.impl().runtime()->place
 
 void save(Pipeline& pipeline, const std::filesystem::path& source, const std::filesystem::path& output,
           const TrainedParts& parts) {
-  // A merged pair is rounded only once, so its masters are used.
-  const std::map<std::string, at::Tensor> masters = pipeline.masters(
-      [](const ParameterState& parameter) { return parameter.parameter.find(".lora_") != std::string::npos; });
+  // A merged pair is rounded only once, so its masters are used; and so are those of parameters for
+  // which the files have more digits than the working weights.
+  const std::set<std::pair<std::int64_t, std::string>> wider = wider_parameters(source);
+  const std::map<std::string, at::Tensor> masters = pipeline.masters([&](const ParameterState& parameter) {
+    return parameter.parameter.find(".lora_") != std::string::npos ||
+           wider.contains({parameter.layer, parameter.parameter});
+  });
   if (!is_first_node(pipeline)) return;
   const std::vector<ParameterState> parameters = pipeline.parameters();
   const auto weight = [&](std::int64_t layer, const std::string& name) {

@@ -38,7 +38,7 @@ struct ConvolutionGrad {
   const void* y = nullptr;
   const float* weight = nullptr;
   void* grad_y = nullptr;
-  float* grad_weight = nullptr;  // [taps, channels]
+  float* grad_weight = nullptr;  // [taps, channels]; null: not needed
   std::int64_t length = 0;
   std::int64_t channels = 0;
   std::int64_t taps = 0;
@@ -117,7 +117,7 @@ struct DeltaHead {
   // pass writes them, and the backward pass reads them. Null in a forward pass: not needed.
   float* states = nullptr;
   std::int64_t states_stride = 0;
-  float* scratch = nullptr;  // scratch_floats() initialized numbers
+  float* scratch = nullptr;  // scratch_floats() numbers, zeros before the first call
 };
 
 // The results of the forward and of the backward pass. Their strides between tokens are those of

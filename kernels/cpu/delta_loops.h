@@ -76,7 +76,7 @@ void convolve_grad_token(const ConvolutionGrad& a, ConvolutionBlock& block, std:
     const Floats s = sigmoid(value);
     const Floats grad = load(grad_x + i, n, 0.0F, part) * (s * (1.0F + value * (1.0F - s)));
     store(own + at, grad);
-    for (std::int64_t shift = 0; shift < before; ++shift) {
+    for (std::int64_t shift = 0; a.grad_weight != nullptr && shift < before; ++shift) {
       float* total = block.weights[shift] + at;
       store(total, load(total) + grad * load(y + i - shift * a.channels, n, 0.0F, part));
     }
@@ -95,7 +95,7 @@ void convolve_grad(const ConvolutionGrad& a, std::int64_t begin, std::int64_t en
     ConvolutionBlock block = {};
     for (std::int64_t token = a.length - 1; token >= 0; --token) {
       convolve_grad_token<T>(a, block, token, first, last);
-      if (token % kTokensPerSum != 0) continue;
+      if (token % kTokensPerSum != 0 || a.grad_weight == nullptr) continue;
       for (std::int64_t shift = 0; shift < a.taps; ++shift) {
         float* total = a.grad_weight + (a.taps - 1 - shift) * a.channels;
         for_each_sixteen(first, last, [&](std::int64_t i, std::int64_t n, auto part) {

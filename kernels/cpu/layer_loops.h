@@ -105,7 +105,8 @@ void rotate_rows(const RotateRows& a, std::int64_t begin, std::int64_t end) {
         store(y + i, first * c - second * s, n, part);
         store(y + half + i, second * c + first * s, n, part);
       });
-      std::memmove(y + a.rotated, x + a.rotated, static_cast<std::size_t>(a.head_size - a.rotated) * sizeof(T));
+      const std::int64_t rest = a.head_size - a.rotated;
+      if (rest > 0) std::memmove(y + a.rotated, x + a.rotated, static_cast<std::size_t>(rest) * sizeof(T));
     }
   }
 }

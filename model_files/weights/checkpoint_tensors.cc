@@ -6,6 +6,7 @@
 
 #include "common/bad_input.h"
 #include "common/text.h"
+#include "model_files/config/families/family.h"
 #include "model_files/layer_tensors.h"
 #include "model_files/weights/mxfp4.h"
 
@@ -65,9 +66,11 @@ bool is_leftover(const ModelConfig& config, std::string_view name) {
   return name.ends_with(".rotary_emb.inv_freq") || (config.tied_head && name == head_in_checkpoint(config));
 }
 
-// Returns true if a tensor of a multimodal model belongs to another part than the text.
+// Returns true if a tensor of a multimodal model belongs to another part than the text, or if it
+// predicts a second token.
 bool is_of_other_part(const ModelConfig& config, std::string_view name) {
-  return !config.wrapper.empty() && !name.starts_with(config.file_names.body) &&
+  const bool has_other_parts = !config.wrapper.empty() || name.starts_with("mtp.");
+  return has_other_parts && !name.starts_with(config.file_names.body) &&
          !name.starts_with(config.file_names.head + "lm_head.");
 }
 
@@ -150,6 +153,16 @@ std::vector<CheckpointTensor> checkpoint_tensors(const ModelConfig& config, Expe
     ++number;
   }
   return tensors;
+}
+
+ModelConfig with_names_of(ModelConfig config, const WeightFiles& weights) {
+  const std::string table = "embed_tokens.weight";
+  for (const std::string& body : {config.file_names.body, std::string(kTextInWrapper)}) {
+    if (!weights.contains(body + table)) continue;
+    config.file_names.body = body;
+    break;
+  }
+  return config;
 }
 
 void check_weights(const ModelConfig& config, const WeightFiles& weights) {

@@ -62,6 +62,10 @@ struct StoredTensor {
 };
 [[nodiscard]] std::vector<StoredTensor> stored_tensors(const CheckpointTensor& tensor);
 
+// Returns the config with the prefix that the names in these files have: a text model that
+// transformers took out of a multimodal one is saved under the names that it had there.
+[[nodiscard]] ModelConfig with_names_of(ModelConfig config, const WeightFiles& weights);
+
 // Checks that `weights` has exactly the tensors of `config`, in one layout of experts, each with
 // its shape and a supported floating dtype (F32, F16, BF16), or as bytes if it is packed. Two
 // leftovers of old exporters are ignored: rotary_emb.inv_freq, and the LM head of a tied model if

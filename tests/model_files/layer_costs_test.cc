@@ -79,7 +79,8 @@ TEST(LayerTensors, PresetsHaveThePublishedNumberOfParameters) {
                                                          {"qwen3.5-0.8b", 752'393'024},
                                                          {"qwen3.5-4b", 4'205'751'296},
                                                          {"qwen3.5-9b", 8'953'803'264},
-                                                         {"qwen3.5-27b", 26'895'998'464},       {"qwen3.5-35b-a3b", 34'660'610'688}};
+                                                         {"qwen3.5-27b", 26'895'998'464},
+                                                         {"qwen3.5-35b-a3b", 34'660'610'688}};
   EXPECT_EQ(preset_names().size(), published.size());
   for (const auto& [name, parameters] : published) {
     EXPECT_EQ(num_parameters(tensors_of(preset_config(name))), parameters) << name;
@@ -102,7 +103,7 @@ TEST(LayerTensors, LoraTrainsPairsOnlyWithOrWithoutExperts) {
 }
 
 TEST(LayerCosts, BytesAreTheStores) {
-  for (const char* name : {"smollm2-135m", "llama3.1-8b", "gpt-oss-20b"}) {
+  for (const char* name : {"smollm2-135m", "llama3.1-8b", "gpt-oss-20b", "qwen3.5-0.8b"}) {
     for (const int rank : {0, 16}) {
       const ModelConfig model = preset_config(name);
       const TrainedParts lora{.lora = {.rank = rank, .on_experts = true}};
@@ -168,6 +169,41 @@ TEST(LayerCosts, AWindowSavesPairsAndExpertsCountOnlyWhatATokenUses) {
   const LayerCost cost = layer_costs(tiny_moe(), {.sequence_length = 5})[1];
   EXPECT_EQ(cost.forward.gemm_flops, 2 * 5 * (8 * 8 + 2 * 8 * 4 + 8 * 8 + 6 * 8 + 2 * 3 * 8 * 12));
   EXPECT_GT(cost.weight_bytes, 2U * 6 * 3 * 8 * 12) << "all experts are uploaded";
+}
+
+TEST(LayerCosts, GatesOfTheOutputsAndPartsOfAMixtureCount) {
+  DecoderLayerConfig gated = tiny_layer();
+  gated.attention.has_output_gate = true;
+  const LayerCost plain = layer_costs(tiny_model(), {.sequence_length = 5})[1];
+  const LayerCost cost = layer_costs(with_layers({gated}), {.sequence_length = 5})[1];
+  EXPECT_EQ(cost.forward.gemm_flops - plain.forward.gemm_flops, 2 * 5 * 8 * 8);
+  EXPECT_EQ(cost.forward.elementwise_bytes - plain.forward.elementwise_bytes, 5 * 8 * 3 * 2);
+  EXPECT_EQ(cost.saved_bytes - plain.saved_bytes, 5U * 2 * 8 * 2);
+
+  ModelConfig shared = tiny_moe();
+  const LayerCost without = layer_costs(shared, {.sequence_length = 5})[1];
+  shared.layers[0].mlp.experts->shared = SharedExpertConfig{.name = "mlp.shared", .intermediate = 7, .has_gate = true};
+  const LayerCost with = layer_costs(shared, {.sequence_length = 5})[1];
+  EXPECT_EQ(with.forward.gemm_flops - without.forward.gemm_flops, 2 * 5 * (3 * 8 * 7 + 8));
+  EXPECT_EQ(with.forward.elementwise_bytes - without.forward.elementwise_bytes, 5 * 2 * 3 * (7 + 8 + 8));
+  EXPECT_EQ(with.saved_bytes - without.saved_bytes, 5U * 2 * (3 * 7 + 8));
+}
+
+// k = 3, v = 5 and D = 4 heads; N = 2 * 2 * 3 + 4 * 5 = 32 channels (docs/design/cost-model.md).
+TEST(LayerCosts, AGatedDeltaRuleHasTheCostsOfItsFormulas) {
+  DecoderLayerConfig layer = tiny_layer();
+  layer.attention = {};
+  layer.delta_net = DeltaNetConfig{.num_key_heads = 2, .num_value_heads = 4, .key_dim = 3, .value_dim = 5, .taps = 4};
+  const LayerCost cost = layer_costs(with_layers({layer}), {.sequences = 3, .sequence_length = 5})[1];
+  const double tokens = 15, linear = 8 * (32 + 20 + 4 + 4) + 8 * 20 + 3 * 8 * 12;
+  EXPECT_EQ(cost.forward.gemm_flops, 2 * tokens * linear);
+  EXPECT_EQ(cost.forward.attention_flops, tokens * 4 * (256 * 3 + 192 * 5 + 6 * 3 * 5));
+  EXPECT_EQ(cost.backward.attention_flops, tokens * 4 * (640 * 3 + 448 * 5 + 16 * 3 * 5));
+  const double norms = 2 * 8 * 2, glu = 12 * 3, sums = 2 * 3 * 8;  // passes per token
+  EXPECT_EQ(cost.forward.elementwise_bytes, tokens * 2 * (norms + 32 * 3 + 20 * 4 + glu + sums));
+  EXPECT_EQ(cost.saved_bytes,
+            15U * (2 * (32 + 2 * 32 + 3 * 20 + 3 * 4 + 36) + 4 * 2 + 4 * 2 * 4) + 15 * 4 * 4 * 15 / 64);
+  EXPECT_GE(cost.backward_workspace_bytes, 15U * 4 * 4 * (9 * 3 + 10 * 5 + 960));
 }
 
 TEST(LayerCosts, WithLoraTheBaseHasNoWeightGradients) {

@@ -148,5 +148,33 @@ TEST(Wrapper, AdaptersHaveTheNamesInMemoryAndOnePatternThatLeavesOtherPartsAlone
   EXPECT_EQ(summarise(config, again).num_adapted, summarise(config, parts).num_adapted);
 }
 
+// transformers loads the text part of a Qwen3.5 alone, and saves it as a text model whose tensors have
+// the names that they had in the whole.
+TEST(Wrapper, ATextModelMayHaveTheNamesThatItsTensorsHadInTheWhole) {
+  json file = tiny_text_json();
+  file.update({{"dtype", "bfloat16"}});
+  const ModelConfig in_file = read_with(file, json::object());
+  ModelConfig whole = in_file;
+  whole.file_names.body = "model.language_model.";
+  std::vector<TensorDeclaration> tensors = declarations(whole);
+  const TempDirectory directory;
+  write_tensors(directory / "model.safetensors", tensors);
+  const WeightFiles weights = WeightFiles::open(directory.path());
+  EXPECT_ANY_THROW(check_weights(in_file, weights));
+  const ModelConfig config = with_names_of(in_file, weights);
+  EXPECT_EQ(config.file_names, whole.file_names);
+  EXPECT_EQ(config.module_names, in_file.module_names);
+  check_weights(config, weights);
+}
+
+TEST(Wrapper, TensorsThatPredictASecondTokenAreNotRead) {
+  const ModelConfig config = read_with(tiny_text_json(), {{"dtype", "bfloat16"}});
+  std::vector<TensorDeclaration> tensors = declarations(config);
+  tensors.push_back({"mtp.layers.0.mlp.up_proj.weight", DType::kBFloat16, {4, 8}});
+  const TempDirectory directory;
+  write_tensors(directory / "model.safetensors", tensors);
+  check_weights(config, WeightFiles::open(directory.path()));
+}
+
 }  // namespace
 }  // namespace rp

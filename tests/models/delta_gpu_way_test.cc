@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <cmath>
+#include <limits>
 
 #include "models/layers/delta_net/convolution.h"
 #include "models/layers/delta_net/gated_norm.h"
@@ -63,7 +64,6 @@ class DeltaOnGpuWay : public testing::Test {
     }
   }
 
- private:
   GpuKernels table_;
 };
 
@@ -94,6 +94,9 @@ TEST_F(DeltaOnGpuWay, TheRuleAgreesWithItsRecurrence) {
   expect_recurrence(c);
   c.inputs[3].masked_fill_(choice.lt(0.1), -1e4F);
   expect_recurrence(c);
+  c.inputs[3].masked_fill_(choice.lt(0.05), -std::numeric_limits<float>::infinity());
+  set_gpu_kernels(&table_);
+  for (const at::Tensor& value : our_rule(c)) EXPECT_TRUE(value.isfinite().all().item<bool>());
   DeltaCase equal = make_delta_case({.b = 2, .t = 300, .k = 2, .d = 16, .h = 2, .e = 16});
   equal.inputs[1] = at::randn({1, 1, 1, 16}) + at::randn(equal.inputs[1].sizes()) * 1e-3;
   expect_recurrence(equal);

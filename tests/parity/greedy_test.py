@@ -30,8 +30,9 @@ def generated(folder: Path, ids: torch.Tensor, count: int):
     is_multimodal = hasattr(AutoConfig.from_pretrained(folder), "text_config")
     auto_class = AutoModelForImageTextToText if is_multimodal else AutoModelForCausalLM
     model = auto_class.from_pretrained(folder, dtype=torch.float32).eval()
-    if hasattr(model.config, "num_experts_per_tok"):
-        model.config._experts_implementation = "eager"  # its grouped products support only rows of a multiple of 16 bytes
+    text = model.config.get_text_config()
+    if hasattr(text, "num_experts_per_tok"):
+        text._experts_implementation = "eager"  # its grouped products support only rows of a multiple of 16 bytes
     if hasattr(model.config, "output_router_logits"):
         model.config.output_router_logits = False  # otherwise transformers cannot run a model whose layers are all dense
     model.generation_config.eos_token_id = None

@@ -26,13 +26,15 @@ LIMIT = 1e-5
 LIMIT_OF_EXPERTS = 1e-4
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
 MLP = ["gate_proj", "up_proj", "down_proj"]
+DELTA_NET = ["in_proj_qkv", "in_proj_z", "in_proj_a", "in_proj_b", "out_proj"]
 
 
 def lora_config(choose: random.Random, family: str, is_tied: bool, ranks: tuple) -> LoraConfig:
-    linears = ATTENTION + ([] if family == "qwen3_moe" else MLP)
+    linears = ATTENTION + ([] if family == "qwen3_moe" else MLP) + (DELTA_NET if family == "qwen3_5_text" else [])
+    pattern = r".*\.linear_attn\.in_proj_(qkv|a|b)" if family == "qwen3_5_text" else r".*\.self_attn\.(q|v)_proj"
     return LoraConfig(r=choose.choice(ranks), lora_alpha=choose.choice([1, 8, 20]), use_rslora=choose.random() < 0.3,
                       use_dora=choose.random() < 0.4, task_type="CAUSAL_LM",
-                      target_modules=choose.choice([linears, choose.sample(linears, 2), r".*\.self_attn\.(q|v)_proj"]),
+                      target_modules=choose.choice([linears, choose.sample(linears, 2), pattern]),
                       modules_to_save=choose.choice([None, None, ["norm"], ["input_layernorm", "embed_tokens"] if not is_tied else None]))
 
 

@@ -54,11 +54,16 @@ def whole_sizes(choose: random.Random, values: dict) -> dict:
                "intermediate_size": choose.choice([32, 64, 96]), "vocab_size": choose.choice([64, 128]), "max_position_embeddings": 128}
     if "moe_intermediate_size" in values:
         changes["moe_intermediate_size"] = choose.choice([16, 32])
+    if "linear_num_key_heads" in values:
+        changes |= {"linear_num_key_heads": 1, "linear_num_value_heads": choose.choice([1, 2]), "linear_key_head_dim": 16, "linear_value_head_dim": 16}
+    if "shared_expert_intermediate_size" in values:
+        changes |= {"num_experts": 4, "num_experts_per_tok": 2, "shared_expert_intermediate_size": choose.choice([16, 32])}
     return values | changes
 
 
 def lengths_of(family: str) -> tuple:
-    has_experts = any("experts" in key for key in FAMILIES[family](random.Random(1)))
+    values = FAMILIES[family](random.Random(1))
+    has_experts = any("experts" in key for key in values.get("text_config", values))
     return LENGTHS_OF_EXPERTS if has_experts else LENGTHS
 
 

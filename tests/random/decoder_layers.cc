@@ -171,7 +171,8 @@ std::string text_of(const ModelConfig& config, const TrainedParts& parts) {
           : mlp.activation == rp::Activation::kGeluTanh ? " gelu"
                                                         : " clamped";
   if (mlp.experts) text += cat(" ", mlp.experts->per_token, " of ", mlp.experts->num, " experts");
-  if (mlp.experts && mlp.experts->shared) text += mlp.experts->shared->has_gate ? " and a gated one" : " and one for all";
+  if (mlp.experts && mlp.experts->shared)
+    text += mlp.experts->shared->has_gate ? " and a gated one" : " and one for all";
   if (mlp.has_bias) text += " biases";
   if (parts.lora.rank > 0)
     text += cat(parts.lora.is_dora ? " dora " : " lora ", parts.lora.rank, " on ", parts.lora.targets);

@@ -17,6 +17,9 @@ struct Family {
   void (*read)(const ConfigSection& file, ModelConfig& config);
 };
 
+// The prefix that transformers 5 gives the text part of a multimodal model.
+inline constexpr std::string_view kTextInWrapper = "model.language_model.";
+
 // A multimodal model. Its text part is described by the "text_config" of its config.json and
 // belongs to one of the families; the other parts are not read. The default prefixes are those of
 // classes whose files kept their names from before transformers 5.
@@ -24,7 +27,7 @@ struct Wrapper {
   std::string_view model_type;
   std::string_view text_type;  // of a text_config without a model_type
   std::string_view body_in_files = "language_model.model.", head_in_files = "language_model.";  // NamePrefixes in files
-  std::string_view body_in_memory = "model.language_model.",
+  std::string_view body_in_memory = kTextInWrapper,
                    head_in_memory;  // NamePrefixes in transformers' class
   bool tied_head = true;            // if config.json has no value; the value in the text_config is ignored
 };

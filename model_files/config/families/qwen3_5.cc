@@ -71,13 +71,14 @@ void read_qwen3_5(const ConfigSection& file, ModelConfig& config) {
 
 void read_qwen3_5_moe(const ConfigSection& file, ModelConfig& config) {
   DecoderLayerConfig full = read_full_layer(file, 2, config);
-  const auto width = [&](const char* key) { return file.has(key) ? file.integer(key, kMaxInner) : 512; };
-  full.mlp.intermediate = width("moe_intermediate_size");
+  constexpr const char* kSharedWidth = "shared_expert_intermediate_size";
+  full.mlp.intermediate = file.integer("moe_intermediate_size", kMaxInner);
   full.mlp.experts = read_experts(file, file.has("num_experts") ? "num_experts" : "num_local_experts");
   full.mlp.experts->normalises = true;
-  full.mlp.experts->shared = SharedExpertConfig{
-      .name = "mlp.shared_expert", .intermediate = width("shared_expert_intermediate_size"), .has_gate = true};
-  file.knows({"intermediate_size"});
+  full.mlp.experts->shared =
+      SharedExpertConfig{.name = "mlp.shared_expert",
+                         .intermediate = file.has(kSharedWidth) ? file.integer(kSharedWidth, kMaxInner) : 512,
+                         .has_gate = true};
   add_hybrid_layers(file, full, config);
 }
 
@@ -86,18 +87,22 @@ void read_qwen3_5_moe(const ConfigSection& file, ModelConfig& config) {
 constexpr Family kQwen35TextFamily{.model_type = "qwen3_5_text", .read = read_qwen3_5};
 constexpr Family kQwen35MoeTextFamily{.model_type = "qwen3_5_moe_text", .read = read_qwen3_5_moe};
 
+// transformers' class for causal language models contains the text part alone. Adapters have its
+// names, since peft makes them for this class.
 constexpr Wrapper kQwen35Wrapper{.model_type = "qwen3_5",
                                  .text_type = "qwen3_5_text",
-                                 .body_in_files = "model.language_model.",
+                                 .body_in_files = kTextInWrapper,
                                  .head_in_files = {},
+                                 .body_in_memory = "model.",
                                  .head_in_memory = {},
                                  .tied_head = false};
 
 constexpr Wrapper kQwen35MoeWrapper{.model_type = "qwen3_5_moe",
-                                 .text_type = "qwen3_5_moe_text",
-                                 .body_in_files = "model.language_model.",
-                                 .head_in_files = {},
-                                 .head_in_memory = {},
-                                 .tied_head = false};
+                                    .text_type = "qwen3_5_moe_text",
+                                    .body_in_files = kTextInWrapper,
+                                    .head_in_files = {},
+                                    .body_in_memory = "model.",
+                                    .head_in_memory = {},
+                                    .tied_head = false};
 
 }  // namespace rp

@@ -71,22 +71,26 @@ struct CausalConvolution : torch::autograd::Function<CausalConvolution> {
     const at::Tensor grad_y = at::empty_like(y), weight = kernel_weight(saved[1]);
     const std::int64_t b = y.size(0), t = y.size(1), channels = y.size(2), taps = weight.size(0);
     // The gradients of the weight by each row.
-    const at::Tensor grad_weights = at::zeros({std::max<std::int64_t>(b, 1), taps, channels}, weight.options());
+    const bool is_trained = context->needs_input_grad(1);
+    const at::Tensor grad_weights =
+        is_trained ? at::zeros({std::max<std::int64_t>(b, 1), taps, channels}, weight.options()) : at::Tensor();
     const DType dtype = kernel_dtype(y);
     for_each_document(y, saved[2],
                       [&](std::int64_t row, const Document& document, std::int64_t first, std::int64_t end) {
                         const std::int64_t at = (row * t + document.first) * channels * y.element_size();
-                        const ConvolutionGrad call{static_cast<const char*>(grad_x.const_data_ptr()) + at,
-                                                   static_cast<const char*>(y.const_data_ptr()) + at,
-                                                   weight.const_data_ptr<float>(),
-                                                   static_cast<char*>(grad_y.mutable_data_ptr()) + at,
-                                                   grad_weights.mutable_data_ptr<float>() + row * taps * channels,
-                                                   document.length,
-                                                   channels,
-                                                   taps};
+                        const ConvolutionGrad call{
+                            static_cast<const char*>(grad_x.const_data_ptr()) + at,
+                            static_cast<const char*>(y.const_data_ptr()) + at,
+                            weight.const_data_ptr<float>(),
+                            static_cast<char*>(grad_y.mutable_data_ptr()) + at,
+                            is_trained ? grad_weights.mutable_data_ptr<float>() + row * taps * channels : nullptr,
+                            document.length,
+                            channels,
+                            taps};
                         delta_kernels().convolution_grad(dtype, call, first, end);
                       });
-    return {grad_y, sum_in_order(grad_weights).t().contiguous().view(saved[1].sizes()), at::Tensor()};
+    return {grad_y, is_trained ? sum_in_order(grad_weights).t().contiguous().view(saved[1].sizes()) : at::Tensor(),
+            at::Tensor()};
   }
 };
 

@@ -5,8 +5,8 @@
 
 #include <cmath>
 #include <optional>
-#include <vector>
 
+#include "kernels/cpu/delta_kernels.h"
 #include "models/layers/documents.h"
 
 namespace rp::models {
@@ -16,8 +16,10 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr std::int64_t kChunk = 64;
-constexpr double kLengthEpsilon = 1e-6;
+constexpr std::int64_t kChunk = kDeltaChunk;
+constexpr double kLengthEpsilon = 1e-6;  // as kernels/cpu/delta_chunk.h
+// Lower decays are 0 in fp32 anyway, and differences of infinite ones would not be numbers.
+constexpr double kLowestDecay = -1000;
 
 // Returns x [b, t, h, w] as fp32 chunks [b, h, n, kChunk, w]. Tokens after the end are zero.
 at::Tensor chunks_of(const at::Tensor& x_bthw) {
@@ -70,7 +72,7 @@ struct Chunks {
       : q(q_of_heads), k(k_of_heads), v(v_of_heads), beta(beta_of_heads) {
     const at::Tensor ones = triangle_of_ones(q);
     // In fp64: after strong decays, an fp32 sum would not resolve weak ones.
-    const at::Tensor sums = at::matmul(ones.to(at::kDouble), decay_of_heads.to(at::kDouble));
+    const at::Tensor sums = at::matmul(ones.to(at::kDouble), decay_of_heads.clamp_min(kLowestDecay).to(at::kDouble));
     const at::Tensor end = sums.narrow(-2, kChunk - 1, 1);
     const at::Tensor &number = document_numbers, last = number.narrow(-2, kChunk - 1, 1);
     const at::Tensor before = at::constant_pad_nd(last.narrow(2, 0, last.size(2) - 1), {0, 0, 0, 0, 1, 0}, -1);
@@ -95,12 +97,14 @@ struct Chunks {
   // Returns the state at the beginning of each chunk [b, h, n, d, e].
   [[nodiscard]] at::Tensor states() const {
     const at::Tensor kept = transposed(to_end * k);
-    std::vector<at::Tensor> states = {at::zeros({q.size(0), q.size(1), q.size(4), v.size(4)}, q.options())};
+    const at::Tensor states = at::empty({q.size(0), q.size(1), count(), q.size(4), v.size(4)}, q.options());
+    states.select(2, 0).zero_();
     for (std::int64_t n = 0; n + 1 < count(); ++n) {
-      const at::Tensor u_n = first_u.select(2, n) - at::matmul(u_by_state.select(2, n), states.back());
-      states.push_back(over_all.select(2, n) * states.back() + at::matmul(kept.select(2, n), u_n));
+      const at::Tensor state = states.select(2, n);
+      const at::Tensor u_n = first_u.select(2, n) - at::matmul(u_by_state.select(2, n), state);
+      states.select(2, n + 1).copy_(over_all.select(2, n) * state + at::matmul(kept.select(2, n), u_n));
     }
-    return at::stack(states, 2);
+    return states;
   }
 
  private:
@@ -183,16 +187,14 @@ struct DeltaRuleByProducts : torch::autograd::Function<DeltaRuleByProducts> {
     const at::Tensor first_r = at::matmul(inverse, grad_u_of_o), r_by_state = at::matmul(inverse, kept);
     const at::Tensor grad_state_of_o = at::matmul(transposed(c.from_before * c.q), grad_o);
     const at::Tensor by_r = transposed(forgotten * c.k);
-    std::vector<at::Tensor> behind(static_cast<std::size_t>(c.count()));
-    at::Tensor grad_state = at::zeros_like(states.select(2, 0));
-    for (std::int64_t n = c.count() - 1; n >= 0; --n) {
-      behind[static_cast<std::size_t>(n)] = grad_state;
-      if (n == 0) break;
-      const at::Tensor r = first_r.select(2, n) + at::matmul(r_by_state.select(2, n), grad_state);
-      grad_state =
-          c.over_all.select(2, n) * grad_state + grad_state_of_o.select(2, n) - at::matmul(by_r.select(2, n), r);
+    const at::Tensor grad_behind = at::empty_like(states);
+    grad_behind.select(2, c.count() - 1).zero_();
+    for (std::int64_t n = c.count() - 1; n > 0; --n) {
+      const at::Tensor behind = grad_behind.select(2, n);
+      const at::Tensor r = first_r.select(2, n) + at::matmul(r_by_state.select(2, n), behind);
+      grad_behind.select(2, n - 1).copy_(c.over_all.select(2, n) * behind + grad_state_of_o.select(2, n) -
+                                         at::matmul(by_r.select(2, n), r));
     }
-    const at::Tensor grad_behind = at::stack(behind, 2);
 
     const at::Tensor grad_r = first_r + at::matmul(r_by_state, grad_behind);
     const at::Tensor grad_lower = -at::matmul(grad_r, transposed(u)).tril(-1);

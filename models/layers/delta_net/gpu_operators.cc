@@ -81,12 +81,15 @@ struct ShiftedSum : torch::autograd::Function<ShiftedSum> {
     const Taps taps(weight_cj, saved[2], y.size(1));
     const at::Tensor grad_sum = as_fp32(grads[0]) * silu_slope(rounded_to(saved[0].scalar_type(), convolved(y, taps)));
     at::Tensor grad_y = grad_sum * taps.weight(0);
-    const at::Tensor grad_weight = at::zeros(weight_cj.sizes(), y.options());
+    const bool is_trained = context->needs_input_grad(1);
+    const at::Tensor grad_weight = is_trained ? at::zeros(weight_cj.sizes(), y.options()) : at::Tensor();
     for (std::int64_t i = 0; i < taps.count(); ++i) {
       if (i > 0) grad_y = grad_y + taps.behind(grad_sum * taps.weight(i), i);
-      grad_weight.select(1, weight_cj.size(1) - 1 - i).copy_(sum_of_tokens(grad_sum * taps.before(y, i)));
+      if (is_trained)
+        grad_weight.select(1, weight_cj.size(1) - 1 - i).copy_(sum_of_tokens(grad_sum * taps.before(y, i)));
     }
-    return {grad_y.to(saved[0].scalar_type()), grad_weight.view(saved[1].sizes()), at::Tensor()};
+    return {grad_y.to(saved[0].scalar_type()), is_trained ? grad_weight.view(saved[1].sizes()) : at::Tensor(),
+            at::Tensor()};
   }
 };
 

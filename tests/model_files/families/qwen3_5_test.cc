@@ -130,6 +130,7 @@ TEST(Qwen35, PublishedFilesAreRead) {
   EXPECT_EQ(num_parameters(tensors_of(config)), num_parameters(tensors_of(preset_config("qwen3.5-27b"))));
   EXPECT_EQ(name_in_checkpoint(config, 1, "linear_attn.A_log"), "model.language_model.layers.0.linear_attn.A_log");
   EXPECT_EQ(head_in_checkpoint(config), "lm_head.weight");
+  EXPECT_EQ(name_in_model(config, 1, "linear_attn.A_log"), "model.layers.0.linear_attn.A_log");
 }
 
 TEST(Qwen35Moe, AllLayersHaveExpertsAndASharedOne) {
