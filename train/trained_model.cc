@@ -10,7 +10,7 @@ std::string write_trained_model(Pipeline& pipeline, const TrainSettings& setting
   const TrainedParts& parts = settings.parts;
   const RunDirectory directory(settings.output);
   if (parts.lora.rank == 0) {
-    models::save(pipeline, settings.model, directory.final_model());
+    models::save(pipeline, settings.model, directory.final_model(), parts);
     return cat("the model is in ", directory.final_model().string());
   }
   std::string text;

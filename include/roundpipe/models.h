@@ -140,11 +140,13 @@ struct CausalLmLosses {
 
 // Writes the working weights of `pipeline`, whose model is load(source), as a Hugging Face
 // directory: *.safetensors with the names, dtypes and layout of the source's weight files, in the
-// same number of files, with the same index. Packed experts (MXFP4) are written as bf16;
+// same number of files, with the same index. Parameters for which the files of a 16-bit model have
+// fp32 are written from the masters, and tensors that `parts` neither trains nor adapts keep their
+// bytes. Packed experts (MXFP4) are written as bf16;
 // config.json then has no quantization_config. Copies the tensors that are not part of the model,
 // and the source's tokenizer, templates and licences (but not ModelInfo::left_out), each file with
-// its permissions less the umask. SHA256SUMS lists all files. Pairs of `parts`, which must be the
-// parts that load() was called with, are merged into their weights. Everything is written to a
+// its permissions less the umask. SHA256SUMS lists all files. `parts` must be the parts that
+// load() was called with; pairs are merged into their weights. Everything is written to a
 // directory next to `output`, which is renamed at the end. Waits as Pipeline::synchronize() does.
 // Throws rp::Error: kBadInput for the source, kOutputFailed for the output.
 void save(Pipeline& pipeline, const std::filesystem::path& source, const std::filesystem::path& output,

@@ -158,7 +158,7 @@ TEST(Wrapper, ATextModelMayHaveTheNamesThatItsTensorsHadInTheWhole) {
   whole.file_names.body = "model.language_model.";
   std::vector<TensorDeclaration> tensors = declarations(whole);
   const TempDirectory directory;
-  write_tensors(directory / "model.safetensors", tensors);
+  write_tensors(directory.path() / "model.safetensors", tensors);
   const WeightFiles weights = WeightFiles::open(directory.path());
   EXPECT_ANY_THROW(check_weights(in_file, weights));
   const ModelConfig config = with_names_of(in_file, weights);
@@ -172,7 +172,7 @@ TEST(Wrapper, TensorsThatPredictASecondTokenAreNotRead) {
   std::vector<TensorDeclaration> tensors = declarations(config);
   tensors.push_back({"mtp.layers.0.mlp.up_proj.weight", DType::kBFloat16, {4, 8}});
   const TempDirectory directory;
-  write_tensors(directory / "model.safetensors", tensors);
+  write_tensors(directory.path() / "model.safetensors", tensors);
   check_weights(config, WeightFiles::open(directory.path()));
 }
 
