@@ -141,7 +141,7 @@ std::vector<CheckpointTensor> checkpoint_tensors(const ModelConfig& config, Expe
     for (const LayerTensor& tensor : layer.tensors) {
       if (tensor.name == kHeadTensor && config.tied_head) continue;
       const std::string called = name_in_checkpoint(config, number, tensor.name);
-      if (!tensor.name.starts_with(kExpertsPrefix)) {
+      if (!tensor.is_of_experts) {
         tensors.push_back(
             {.name = called, .shape = tensor.shape, .layer = number, .parts = {{.parameter = tensor.name}}});
       } else if (layout == ExpertLayout::kEach) {

@@ -4,13 +4,16 @@
 
 Each case is made from a seed, which determines the configuration, the weights, and a batch; some batches have several documents per row. In fp32
 the logits, the losses (cross entropy, z-loss, auxiliary loss of experts) and every gradient must agree. In bf16 our values may be at most twice as
-far from transformers' fp32 as its own bf16 is. (In fp32 they may be at most twice as far from fp64 as transformers' fp32 is, if that is more than
-the limit.) transformers computes one document at a time, which is the meaning of packing. The weights are bf16 values in files of fp32. If they are
+far from transformers' fp32 as its own bf16 is, and over 20 models or more their distance may on average be 1.1 times as large. (In fp32 they may be
+at most twice as far from fp64 as transformers' fp32 is, if that is more than the limit; bf16 is then compared with fp64, too. A single token may
+dominate the rounding of a model with linear attention, whose results are normalised by head; there the largest of five distances of transformers
+counts if the first one is too small.) transformers computes one document at a time, which is the meaning of packing. The weights are bf16 values in files of fp32. If they are
 loaded and exported in either dtype, the files must be the same, except that packed experts become bf16.
 """
 
 import json
 import random
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -29,6 +32,8 @@ from families import FAMILIES
 FP32_LIMIT = 1e-5
 FP32_LIMIT_OF_EXPERTS = 1e-4
 BF16_FACTOR = 2.0
+BF16_MEAN = 1.1  # the geometric mean over this many models or more
+MEAN_OF = 20
 # In bf16 a router may choose another expert if the relative lead of the last chosen expert over the next one is below this.
 UNDECIDED = 0.05
 
@@ -321,7 +326,7 @@ def farthest_bf16(model, compute, exact: dict) -> dict:
     return largest(summary(distances(values, exact)) for values in drawn(with_weights_in(model, torch.bfloat16), compute, 2.0 ** -10))
 
 
-def check_case(name: str, folder: Path, model, inputs: dict) -> list[str]:
+def check_case(name: str, folder: Path, model, inputs: dict, all_ratios: list[dict]) -> list[str]:
     with safe_open(folder / "model.safetensors", "pt") as file:
         names = set(file.keys())
     with RouterMargin(model) as margin:
@@ -347,9 +352,11 @@ def check_case(name: str, folder: Path, model, inputs: dict) -> list[str]:
         return faults
     ours_bf16 = summary(distances(load_file(folder / "values-bfloat16.safetensors"), exact))
     theirs_bf16 = summary(distances(values_of(with_weights_in(model, torch.bfloat16), inputs, names), exact))
-    if not all(ours_bf16[what] <= BF16_FACTOR * theirs_bf16[what] for what in theirs_bf16):
+    amplifies = "linear_attention" in (getattr(model.config.get_text_config(), "layer_types", None) or [])
+    if amplifies and not all(ours_bf16[what] <= BF16_FACTOR * theirs_bf16[what] for what in theirs_bf16):
         theirs_bf16 = farthest_bf16(model, compute, exact)
     ratios = {what: ours_bf16[what] / theirs_bf16[what] for what in theirs_bf16}
+    all_ratios.append(ratios)
     for what, ratio in ratios.items():
         if not ratio <= BF16_FACTOR:
             faults.append(f"{name}: in bf16 the {what} are {ratio:.2f} times as far from fp32 as transformers'")
@@ -366,12 +373,17 @@ def check_family(program: str, family: str, seeds: range) -> list[str]:
             cases.append((f"{family} {seed}", folder, *make_case(family, seed, folder)))
         for dtype in ("float32", "bfloat16"):
             subprocess.run([program, dtype, *[str(case[1]) for case in cases]], check=True)
-        faults = []
+        faults, ratios = [], []
         for case in cases:
-            found = check_case(*case) + check_export(case[0], case[1])
+            found = check_case(*case, ratios) + check_export(case[0], case[1])
             if found:
                 print(json.dumps(json.loads((case[1] / "config.json").read_text())))
             faults += found
+        for what in ratios[0] if len(ratios) >= MEAN_OF else ():
+            mean = statistics.geometric_mean(each[what] for each in ratios)
+            print(f"{family}: in bf16 the {what} are on average {mean:.2f} times as far as transformers'")
+            if not mean <= BF16_MEAN:
+                faults.append(f"{family}: in bf16 the {what} are on average {mean:.2f} times as far as transformers'")
     return faults
 
 

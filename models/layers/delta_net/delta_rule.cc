@@ -40,7 +40,7 @@ std::int64_t num_kept(const std::vector<Document>& row) {
 // The inputs of a call, in an order that the autograd engine keeps.
 class DeltaCall {
  public:
-  // `tensors`: q, k, v, decay, beta, prepared by prepared().
+  // `tensors`: q, k, v, decay and beta; the heads of a token follow each other.
   DeltaCall(const variable_list& tensors, const at::Tensor& documents_bk)
       : tensors_(tensors),
         b_(tensors[0].size(0)),

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "kernels/cpu/delta_kernels.h"
+#include "model_files/mixer_cost.h"
 #include "models/layers/documents.h"
 
 namespace rp::models {
@@ -17,6 +18,7 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 constexpr std::int64_t kChunk = kDeltaChunk;
+static_assert(kChunk == kDeltaRuleChunk, "the cost model counts the products of these chunks");
 constexpr double kLengthEpsilon = 1e-6;  // as kernels/cpu/delta_chunk.h
 // Lower decays are 0 in fp32 anyway, and differences of infinite ones would not be numbers.
 constexpr double kLowestDecay = -1000;
