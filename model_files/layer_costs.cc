@@ -229,31 +229,35 @@ class CostModel {
             .workspace_bytes = 4 + product.workspace_bytes};
   }
 
-  // Follows the layout of the store: the trained and the frozen parameters of a layer are one
-  // weight group each, and a tied parameter is a group of its own.
+    // Follows the layout of the store: the trained parameters, the frozen ones and the buffers of a
+  // layer are one weight group each, and a tied parameter is a group of its own.
   [[nodiscard]] LayerCost sizes_of(const LayerTensors& layer) const {
     LayerCost cost;
-    std::uint64_t trained = 0, frozen = 0;
-    const auto group_bytes = [&](std::uint64_t elements) {
-      return aligned(elements * settings_.element_bytes, kGroupAlignment);
+    std::uint64_t trained = 0, frozen = 0, buffers = 0;
+    const auto add_trained = [&](std::uint64_t elements, bool is_stored) {
+      const std::uint64_t bytes = aligned(elements * settings_.element_bytes, kGroupAlignment);
+      cost.weight_bytes += bytes;
+      cost.gradient_bytes += bytes;
+      cost.gradient_elements += elements;
+      if (is_stored) cost.trained_elements += elements;
     };
-    const auto add_group = [&](std::uint64_t elements, bool is_trained, bool is_stored) {
-      cost.weight_bytes += group_bytes(elements);
-      if (is_trained) cost.gradient_bytes += group_bytes(elements);
-      if (is_trained) cost.gradient_elements += elements;
-      if (is_stored) (is_trained ? cost.trained_elements : cost.frozen_elements) += elements;
+    const auto add_frozen = [&](std::uint64_t elements, std::uint64_t element_bytes, bool is_stored) {
+      cost.weight_bytes += aligned(elements * element_bytes, kGroupAlignment);
+      if (is_stored) cost.frozen_bytes += elements * element_bytes;
     };
     for (const LayerTensor& tensor : layer.tensors) {
       const bool is_trained = tensor.is_trained && settings_.is_trained;
       const std::uint64_t elements = aligned(static_cast<std::uint64_t>(tensor.num_elements()), kElementAlignment);
-      if (tensor.tied_group >= 0) {
-        add_group(elements, is_trained, layer.name == "embedding");
-      } else {
-        (is_trained ? trained : frozen) += elements;
+      if (tensor.tied_group < 0) {
+        (is_trained ? trained : tensor.is_buffer ? buffers : frozen) += elements;
+        continue;
       }
+      const bool is_stored = layer.name == "embedding";
+      is_trained ? add_trained(elements, is_stored) : add_frozen(elements, settings_.element_bytes, is_stored);
     }
-    if (trained > 0) add_group(trained, true, true);
-    if (frozen > 0) add_group(frozen, false, true);
+    if (trained > 0) add_trained(trained, /*is_stored=*/true);
+    if (frozen > 0) add_frozen(frozen, settings_.element_bytes, /*is_stored=*/true);
+    if (buffers > 0) add_frozen(buffers, sizeof(float), /*is_stored=*/true);
     return cost;
   }
 

@@ -48,13 +48,18 @@ class LayerList {
     if (lora.is_dora) add_pair(".lora_magnitude_vector", {linear.out});
   }
 
+    void add_buffer(const std::string& name, std::vector<std::int64_t> shape) {
+    tensors.push_back({.name = name, .shape = std::move(shape), .is_trained = false, .is_buffer = true});
+  }
+
   void add_decoder_layer(const DecoderLayerConfig& layer) {
     const auto norm = [&](const std::string& name) {
       if (!name.empty()) add(name + ".weight", {config_.hidden});
     };
     norm(layer.attention_norm);
     for (const LinearShape& linear : linears_of(layer, config_.hidden)) {
-      add_linear(linear);
+            add_linear(linear);
+      if (layer.mlp.experts && linear.name == layer.mlp.experts->router_name) add_rest_of_router(*layer.mlp.experts);
       const bool is_last_of_mixer = linear.name == "self_attn.o_proj" || linear.name == "linear_attn.out_proj";
       if (!is_last_of_mixer) continue;
       layer.delta_net ? add_rest_of_delta_net(*layer.delta_net) : add_rest_of_attention(layer.attention);
@@ -82,6 +87,10 @@ class LayerList {
     add("linear_attn.A_log", {net.num_value_heads});
     add("linear_attn.dt_bias", {net.num_value_heads});
     add("linear_attn.norm.weight", {net.value_dim});
+  }
+
+    void add_rest_of_router(const ExpertsConfig& experts) {
+    if (experts.router == ExpertsConfig::Router::kSigmoid) add_buffer(experts.correction_name(), {experts.num});
   }
 
   const ModelConfig& config_;
@@ -170,7 +179,7 @@ std::string embedding_in_model(const ModelConfig& config) { return name_in_model
 std::string head_in_model(const ModelConfig& config) { return cat(config.module_names.head, kHeadTensor); }
 
 std::int64_t num_parameters(const std::vector<LayerTensors>& layers) {
-  return sum_of(layers, [](const LayerTensor&) { return true; });
+  return sum_of(layers, [](const LayerTensor& tensor) { return !tensor.is_buffer; });
 }
 
 std::int64_t num_trained(const std::vector<LayerTensors>& layers) {

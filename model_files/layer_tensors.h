@@ -25,7 +25,8 @@ struct LayerTensor {
   std::string name{};
   std::vector<std::int64_t> shape{};
   bool is_trained = true;
-  bool is_pair = false;        // of LoRA, and so in no checkpoint
+    bool is_pair = false;        // of LoRA, and so in no checkpoint
+  bool is_buffer = false;      // has no gradient, and is fp32 whatever the model's dtype
   bool is_of_experts = false;  // its first dimension is the expert
   int tied_group = -1;         // 0: the embedding and a tied LM head are one parameter; -1: not tied
 
@@ -63,7 +64,8 @@ struct LayerTensors {
 [[nodiscard]] std::string embedding_in_model(const ModelConfig& config);
 [[nodiscard]] std::string head_in_model(const ModelConfig& config);
 
-// Return the number of elements. Tied parameters are counted once; LoRA pairs are included.
+// Return the number of elements. Tied parameters are counted once; LoRA pairs are included, buffers
+// are not.
 [[nodiscard]] std::int64_t num_parameters(const std::vector<LayerTensors>& layers);
 [[nodiscard]] std::int64_t num_trained(const std::vector<LayerTensors>& layers);
 

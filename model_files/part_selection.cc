@@ -102,7 +102,7 @@ SelectionSummary summarise(const ModelConfig& config, const TrainedParts& parts)
         ++(found == summary.adapted.end() ? summary.adapted.emplace_back(linear, 0) : *found).second;
         ++summary.num_adapted;
       }
-      if (tensor.is_pair) continue;
+            if (tensor.is_pair || tensor.is_buffer) continue;
       if (tensor.name == kHeadTensor && config.tied_head) continue;  // it is frozen or trained with the embedding
       weights.insert(name);
       if (tensor.is_trained && tensor.is_of_experts && tensor.name.ends_with(".weight")) trained_experts.insert(name);

@@ -19,7 +19,10 @@ class EmulatedLayerModule : public Layer {
  public:
   EmulatedLayerModule(const LayerTensors& layer, at::ScalarType dtype) {
     for (const LayerTensor& tensor : layer.tensors) {
-      parameters_.push_back({tensor.name, placeholder(tensor.shape, dtype).requires_grad_(tensor.is_trained)});
+            const at::ScalarType stored = tensor.is_buffer ? at::kFloat : dtype;
+      parameters_.push_back({.name = tensor.name,
+                             .value = placeholder(tensor.shape, stored).requires_grad_(tensor.is_trained),
+                             .keeps_dtype = tensor.is_buffer});
     }
   }
 

@@ -5,7 +5,10 @@ namespace rp::models {
 LayerParameters::LayerParameters(const LayerTensors& layer, const LoraSettings& lora, at::ScalarType dtype)
     : lora_(lora) {
   for (const LayerTensor& tensor : layer.tensors) {
-    all_.push_back({tensor.name, placeholder(tensor.shape, dtype).requires_grad_(tensor.is_trained)});
+        const at::ScalarType stored = tensor.is_buffer ? at::kFloat : dtype;
+    all_.push_back({.name = tensor.name,
+                    .value = placeholder(tensor.shape, stored).requires_grad_(tensor.is_trained),
+                    .keeps_dtype = tensor.is_buffer});
     by_name_.emplace(tensor.name, all_.back().value);
   }
 }

@@ -234,7 +234,8 @@ ModelInfo inspect(const std::filesystem::path& directory, const TrainedParts& pa
   info.num_carried = static_cast<std::int64_t>(exported.num_carried());
   info.wrapper = config.wrapper;
   info.left_out = find_side_files(weights).left_out;
-  for (const CheckpointTensor& tensor : checkpoint_tensors(config)) info.num_parameters += tensor.num_elements();
+    info.num_parameters = num_parameters(tensors_of(config));
+
   return info;
 }
 

@@ -26,10 +26,10 @@ struct LayerCost {
   std::uint64_t forward_workspace_bytes = 0;  // in addition to saved_bytes, at the peak
   std::uint64_t backward_workspace_bytes = 0;
 
-  // Elements in the host store for this layer. A tied parameter counts for the first layer that has
-  // it.
+    // What the host store has of this layer: trained elements, and the bytes of frozen parameters. A
+  // tied parameter counts for the first layer that has it.
   std::uint64_t trained_elements = 0;
-  std::uint64_t frozen_elements = 0;
+  std::uint64_t frozen_bytes = 0;
   // Elements of gradients, for the fp32 accumulators and sums. A tied parameter counts for each
   // use.
   std::uint64_t gradient_elements = 0;

@@ -23,6 +23,9 @@ using Tensors = std::vector<at::Tensor>;
 struct NamedParameter {
   std::string name;  // such as "linear.weight"
   at::Tensor value;
+  // The parameter is stored in the dtype of `value`, which may be any, and not in the model's. Only
+  // for frozen parameters.
+  bool keeps_dtype = false;
 };
 
 // A buffer of a layer, such as BatchNorm's running statistics: its `name` within the layer, and its
@@ -54,6 +57,12 @@ class Layer {
   // Selects whether the next forward() is part of training or of an evaluation, as for dropout.
   virtual void train(bool on) { (void)on; }
 
+  // Called in a worker before the first forward() of a task, when the parameters point at their
+  // weights, and when the task needs them no longer. Between the two calls a layer may keep what
+  // depends on its weights alone, such as weights that it has expanded from fewer bits.
+  virtual void begin_task() {}
+  virtual void end_task() {}
+
   // Runs the layer on one microbatch and returns its outputs, whose shapes may differ from call to
   // call. Must not change the inputs. May throw: the exception reaches the user's call as a
   // WorkerError that names the stage, layer and microbatch.
@@ -61,7 +70,7 @@ class Layer {
 };
 
 // Returns a tensor of this shape and dtype that needs no memory: one element, expanded with zero
-// strides.
+// strides. It requires a gradient if the dtype is a floating one.
 [[nodiscard]] at::Tensor placeholder(at::IntArrayRef shape, at::ScalarType dtype);
 
 // The cost of a layer for one microbatch. Opaque to programs.
@@ -77,7 +86,8 @@ struct LayerSpec {
   // Builds the layer. Called twice in the coordinator, for the description and for the initial
   // values, and at most once in each worker, when a stage first needs the layer.
   std::function<std::unique_ptr<Layer>()> make;
-  // Writes the initial value of the named parameter to `value` (fp32, with the parameter's shape).
+  // Writes the initial value of the named parameter to `value`, which has the parameter's shape, and
+  // is fp32 unless the parameter keeps its dtype.
   // Called in the coordinator only. Empty for a layer whose factory fills its parameters, as that
   // of a torch::nn module does.
   std::function<void(const std::string& parameter, const at::Tensor& value)> initialize;

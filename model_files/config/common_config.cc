@@ -1,5 +1,6 @@
 #include "model_files/config/common_config.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace rp {
@@ -270,6 +271,59 @@ ExpertsConfig read_experts(const ConfigSection& file, const char* number_key) {
         file.has("router_aux_loss_coef") ? file.number("router_aux_loss_coef", 0, 1e6) : 0.001;
   }
   return experts;
+}
+
+namespace {
+
+void check_groups(const ConfigSection& file, const ExpertsConfig& experts) {
+  const std::int64_t of_group = experts.num / experts.num_groups;
+  if (experts.num % experts.num_groups != 0 || of_group < 2) {
+    throw file.refuse("n_group is ", experts.num_groups, ", but must divide n_routed_experts ", experts.num,
+                      " into groups of at least 2 experts");
+  }
+  if (experts.groups_per_token > experts.num_groups) {
+    throw file.refuse("topk_group ", experts.groups_per_token, " is larger than n_group ", experts.num_groups);
+  }
+  if (experts.per_token > experts.groups_per_token * of_group) {
+    throw file.refuse("num_experts_per_tok is ", experts.per_token, ", but topk_group ", experts.groups_per_token,
+                      " groups have only ", experts.groups_per_token * of_group, " experts");
+  }
+}
+
+}  // namespace
+
+void add_layers_with_sigmoid_experts(const ConfigSection& file, const DecoderLayerConfig& dense,
+                                     const SigmoidExpertDefaults& defaults, ModelConfig& config) {
+  const auto number = [&](const char* key, std::int64_t max, std::int64_t otherwise) {
+    return file.has(key) ? file.integer(key, max) : otherwise;
+  };
+  ExpertsConfig experts{.router = ExpertsConfig::Router::kSigmoid};
+  experts.num = file.integer("n_routed_experts", kMaxExperts);
+  experts.per_token = number("num_experts_per_tok", experts.num, std::min(defaults.per_token, experts.num));
+  experts.num_groups = number("n_group", experts.num, defaults.num_groups);
+  experts.groups_per_token = number("topk_group", kMaxExperts, defaults.groups_per_token);
+  check_groups(file, experts);
+  experts.normalises = file.boolean("norm_topk_prob", true);
+  experts.weight_scale = file.has("routed_scaling_factor") ? file.number("routed_scaling_factor", 1e-6, 1e6)
+                                                           : defaults.weight_scale;
+  DecoderLayerConfig sparse = dense;
+  sparse.mlp.intermediate = file.integer("moe_intermediate_size", kMaxInner);
+  const std::int64_t num_shared = number("n_shared_experts", kMaxExperts, 1);
+  if (num_shared > kMaxInner / sparse.mlp.intermediate) {
+    throw file.refuse("n_shared_experts ", num_shared, " of moe_intermediate_size ", sparse.mlp.intermediate,
+                      " are wider than ", kMaxInner);
+  }
+  experts.shared =
+      SharedExpertConfig{.name = "mlp.shared_experts", .intermediate = num_shared * sparse.mlp.intermediate};
+  sparse.mlp.experts = experts;
+  add_layers(file, sparse, config);
+  const std::int64_t num_dense = file.has("first_k_dense_replace") ? file.count("first_k_dense_replace", kMaxLayers)
+                                                                   : defaults.num_dense;
+  for (std::int64_t i = 0; i < std::min(num_dense, config.num_layers()); ++i) config.layers[i] = dense;
+    constexpr const char* kFurther = "num_nextn_predict_layers";
+  config.num_further_layers = file.has(kFurther) ? file.count(kFurther, kMaxLayers) : 1;
+  file.knows({"output_router_logits"});  // there is no auxiliary loss
+
 }
 
 }  // namespace rp

@@ -90,4 +90,18 @@ void read_qwen_windows(const ConfigSection& file, ModelConfig& config);
 // token uses, and, if output_router_logits is true, the coefficient of the auxiliary loss.
 [[nodiscard]] ExpertsConfig read_experts(const ConfigSection& file, const char* number_key);
 
+// The values of keys that a family with Router::kSigmoid has when config.json lacks them.
+struct SigmoidExpertDefaults {
+  std::int64_t per_token = 8;
+  std::int64_t num_groups = 1, groups_per_token = 1;
+  std::int64_t num_dense = 0;  // layers
+  double weight_scale = 1;
+};
+
+// Adds num_hidden_layers copies of `dense`. The later ones, after the first_k_dense_replace, have
+// experts with Router::kSigmoid and a shared expert in place of their MLP.
+void add_layers_with_sigmoid_experts(const ConfigSection& file, const DecoderLayerConfig& dense,
+                                     const SigmoidExpertDefaults& defaults, ModelConfig& config);
+
+
 }  // namespace rp

@@ -119,7 +119,8 @@ void add_mlp(Line& line, const MlpConfig& mlp) {
   if (!mlp.experts) return;
   const ExpertsConfig& experts = *mlp.experts;
   line.add("experts", experts.num, experts.per_token, static_cast<int>(experts.router), experts.normalises,
-           experts.balance_coefficient, experts.router_name, experts.is_interleaved);
+           experts.num_groups, experts.groups_per_token, experts.weight_scale, experts.balance_coefficient,
+           experts.router_name, experts.is_interleaved);
   if (experts.shared) line.add("shared", experts.shared->name, experts.shared->intermediate, experts.shared->has_gate);
 }
 

@@ -98,16 +98,25 @@ struct SharedExpertConfig {
 struct ExpertsConfig {
   std::int64_t num = 0;
   std::int64_t per_token = 0;
-  // kSoftmaxFirst: softmax over all experts, then the largest; kLargestFirst: softmax over the largest.
-  enum class Router : std::uint8_t { kSoftmaxFirst, kLargestFirst };
+    // kSoftmaxFirst: softmax over all experts, then the largest; kLargestFirst: softmax over the
+  // largest. kSigmoid (arXiv 2412.19437): the sigmoid of each logit, in fp32; the largest are found
+  // after a correction of each expert has been added, which keeps the experts evenly loaded and does
+  // not count in the weights.
+  enum class Router : std::uint8_t { kSoftmaxFirst, kLargestFirst, kSigmoid };
   Router router = Router::kSoftmaxFirst;
-  bool normalises = false;         // kSoftmaxFirst: the weights of a token's experts are divided by their sum
+  bool normalises = false;         // all but kLargestFirst: the weights of a token's experts are divided by their sum
+  // kSigmoid: experts are in groups of equal size. A token's experts are in groups_per_token of them,
+  // those with the largest sums of their two largest experts.
+  std::int64_t num_groups = 1, groups_per_token = 1;
+  double weight_scale = 1;         // kSigmoid: the weights are multiplied by it at the end
   double balance_coefficient = 0;  // of the auxiliary loss
   std::string router_name = "mlp.gate";
   bool is_interleaved =
       false;  // the layout of files with all experts in one tensor: ExpertLayout::kInterleaved, else kFused
-  std::optional<SharedExpertConfig> shared{};
+    std::optional<SharedExpertConfig> shared{};
 
+  // Returns the name of the corrections of kSigmoid, as in transformers.
+  [[nodiscard]] std::string correction_name() const { return router_name + ".e_score_correction_bias"; }
   bool operator==(const ExpertsConfig&) const = default;
 };
 
@@ -159,7 +168,10 @@ struct ModelConfig {
   NormKind norm = NormKind::kRounded;
   double embedding_scale = 1;    // rounded to the activations' dtype
   double logit_softcap = 0;      // c: logits are c * tanh(logits / c); 0: none
-  bool tied_head = false;        // the LM head is the embedding
+    bool tied_head = false;        // the LM head is the embedding
+  // Layers in files after the last one, which predict further tokens. They are kept and not trained.
+  std::int64_t num_further_layers = 0;
+
   std::optional<DType> dtype{};  // as the file states: one of the dtypes of weights
   std::string quantization{};    // quantisation method of the files' weights, such as "mxfp4"; empty: not quantised
   std::vector<DecoderLayerConfig> layers{};

@@ -66,11 +66,19 @@ bool is_leftover(const ModelConfig& config, std::string_view name) {
   return name.ends_with(".rotary_emb.inv_freq") || (config.tied_head && name == head_in_checkpoint(config));
 }
 
-// Returns true if a tensor of a multimodal model belongs to another part than the text, or if it
-// predicts a second token.
+// Returns true if a tensor belongs to one of the layers after the last one that predict further tokens.
+bool predicts_further_token(const ModelConfig& config, std::string_view name) {
+  if (name.starts_with("mtp.")) return true;
+  for (std::int64_t i = 0; i < config.num_further_layers; ++i) {
+    if (name.starts_with(cat(config.file_names.body, "layers.", config.num_layers() + i, "."))) return true;
+  }
+  return false;
+}
+
+// Returns true if a tensor of a multimodal model belongs to another part than the text.
 bool is_of_other_part(const ModelConfig& config, std::string_view name) {
-  const bool has_other_parts = !config.wrapper.empty() || name.starts_with("mtp.");
-  return has_other_parts && !name.starts_with(config.file_names.body) &&
+
+    return !config.wrapper.empty() && !name.starts_with(config.file_names.body) &&
          !name.starts_with(config.file_names.head + "lm_head.");
 }
 
@@ -173,7 +181,8 @@ void check_weights(const ModelConfig& config, const WeightFiles& weights) {
   }
   if (config.tied_head && weights.contains(head_in_checkpoint(config))) check_tied_head(config, weights);
   for (const std::string& name : weights.names()) {
-    if (!expected_names.contains(name) && !is_leftover(config, name) && !is_of_other_part(config, name)) {
+        if (!expected_names.contains(name) && !is_leftover(config, name) && !is_of_other_part(config, name) &&
+        !predicts_further_token(config, name)) {
       throw bad_input(weights.file_of(name), "tensor ", quoted_name(name),
                       " is not part of the model that config.json describes (another architecture?)");
     }

@@ -3,6 +3,9 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <limits>
+
+
 #include "models/layers/grouped_linear.h"
 #include "models/layers/lora.h"
 #include "models/layers/ops.h"
@@ -17,7 +20,7 @@ using torch::autograd::variable_list;
 
 struct Routing {
   at::Tensor experts_nk;        // int64
-  at::Tensor weights_nk;        // in the activations' dtype
+    at::Tensor weights_nk;        // in the activations' dtype; of kSigmoid, fp32
   at::Tensor probabilities_ne;  // fp32
 };
 
@@ -28,8 +31,30 @@ at::Tensor choose(const at::Tensor& scores_ne, std::int64_t per_token) {
   return experts_nk;
 }
 
-Routing route(const at::Tensor& x_nh, const LinearWeights& router, const ExpertsConfig& config) {
-  const at::Tensor logits_ne = linear(x_nh, router);
+// Returns the scores of the experts in a token's groups, and minus infinity for all others.
+at::Tensor scores_in_groups(const at::Tensor& scores_ne, const ExpertsConfig& config) {
+  if (config.groups_per_token == config.num_groups) return scores_ne;
+  const at::Tensor scores_nge = scores_ne.unflatten(1, {config.num_groups, -1});
+  const at::Tensor of_groups_ng = std::get<0>(scores_nge.topk(2, /*dim=*/-1)).sum(-1);
+  const at::Tensor groups = std::get<1>(of_groups_ng.topk(config.groups_per_token, /*dim=*/-1));
+  const at::Tensor is_left_out_ng = at::ones_like(of_groups_ng, at::kBool).scatter_(1, groups, false);
+  return scores_nge.masked_fill(is_left_out_ng.unsqueeze(-1), -std::numeric_limits<double>::infinity()).flatten(1);
+}
+
+Routing route_by_sigmoid(const at::Tensor& x_nh, const ExpertWeights& weights, const ExpertsConfig& config) {
+  constexpr double kSmallest = 1e-20;  // that a sum of weights is divided by
+  const at::Tensor scores_ne = linear_in_fp32(x_nh, weights.router).sigmoid();
+  const at::Tensor experts_nk =
+      choose(scores_in_groups(scores_ne.detach() + weights.correction_e, config), config.per_token);
+  at::Tensor weights_nk = scores_ne.gather(1, experts_nk);
+  if (config.normalises) weights_nk = weights_nk / (weights_nk.sum(-1, /*keepdim=*/true) + kSmallest);
+  if (config.weight_scale != 1) weights_nk = weights_nk * config.weight_scale;
+  return {experts_nk, weights_nk, scores_ne / scores_ne.sum(-1, /*keepdim=*/true)};
+}
+
+Routing route(const at::Tensor& x_nh, const ExpertWeights& weights, const ExpertsConfig& config) {
+  if (config.router == ExpertsConfig::Router::kSigmoid) return route_by_sigmoid(x_nh, weights, config);
+  const at::Tensor logits_ne = linear(x_nh, weights.router);
   if (config.router == ExpertsConfig::Router::kLargestFirst) {
     const at::Tensor experts_nk = choose(logits_ne, config.per_token);
     return {experts_nk, logits_ne.gather(1, experts_nk).softmax(-1), logits_ne.softmax(-1, at::kFloat)};
@@ -123,7 +148,7 @@ at::Tensor product_of_experts(const at::Tensor& rows, const LinearWeights& weigh
 MixtureOutput mixture_of_experts(const at::Tensor& x, const ExpertWeights& weights, const ExpertsConfig& config,
                                  Activation activation) {
   const at::Tensor x_nh = x.flatten(0, -2);
-  const Routing routing = route(x_nh, weights.router, config);
+  const Routing routing = route(x_nh, weights, config);
   const Sorted sorted = sort_by_expert(routing.experts_nk, config.num);
   const at::Tensor rows = RowsOfPairs::apply(x_nh, sorted.pairs, sorted.places);
   const at::Tensor inner =
@@ -131,7 +156,8 @@ MixtureOutput mixture_of_experts(const at::Tensor& x, const ExpertWeights& weigh
   const at::Tensor outputs =
       InOrderOfTokens::apply(product_of_experts(inner, weights.down, sorted), sorted.pairs, sorted.places);
   const at::Tensor outputs_nkh = outputs.unflatten(0, {x_nh.size(0), config.per_token});
-  return {.y = (outputs_nkh * routing.weights_nk.unsqueeze(-1)).sum(1).view(x.sizes()),
+    const at::Tensor sum_nh = (outputs_nkh * routing.weights_nk.unsqueeze(-1)).sum(1);
+  return {.y = sum_nh.to(x.scalar_type()).view(x.sizes()),
           .balance = balance_of(routing.probabilities_ne, sorted.counts_e)};
 }
 

@@ -18,7 +18,8 @@
 namespace rp::models {
 
 struct ExpertWeights {
-  LinearWeights router{};  // [e, h]
+    LinearWeights router{};     // [e, h]
+  at::Tensor correction_e{};  // of Router::kSigmoid, fp32
   // All experts' weights: [e, i, h], [e, i, h], [e, h, i]; their biases: [e, i], [e, i], [e, h].
   LinearWeights gate{}, up{}, down{};
 };
@@ -29,8 +30,8 @@ struct MixtureOutput {
 };
 
 // Computes x [..., h] -> [..., h]. Differentiable, except the choice of experts. A token's outputs
-// are multiplied by its weights, which have the dtype of x, then rounded, and added in fp32.
-// Deterministic.
+// are multiplied by its weights, which have the dtype of x, then rounded, and added in fp32. With
+// Router::kSigmoid the weights are fp32, and only the sum is rounded. Deterministic.
 [[nodiscard]] MixtureOutput mixture_of_experts(const at::Tensor& x, const ExpertWeights& weights,
                                                const ExpertsConfig& config, Activation activation);
 

@@ -149,10 +149,27 @@ std::vector<at::Tensor> products(const at::Tensor& x, const std::vector<LinearWe
   return GpuLinears::apply(x, at::TensorList(factors), at::TensorList(biases), bias_of, is_read);
 }
 
+// Widens a weight. Its gradient stays fp32, so that it is added to the leaf's unrounded.
+struct WidenedWeight : torch::autograd::Function<WidenedWeight> {
+  static at::Tensor forward(AutogradContext*, const at::Tensor& weight) { return weight.to(at::kFloat); }
+  static variable_list backward(AutogradContext*, const variable_list& grads) { return grads; }
+};
+
+at::Tensor in_fp32(const at::Tensor& weight) {
+  return weight.defined() && weight.scalar_type() != at::kFloat ? WidenedWeight::apply(weight) : weight;
+}
+
 }  // namespace
 
 at::Tensor linear(const at::Tensor& x, const LinearWeights& weights, bool is_read) {
   return linears(x, {weights}, is_read)[0];
+}
+
+at::Tensor linear_in_fp32(const at::Tensor& x, const LinearWeights& weights) {
+  LinearWeights wide = weights;
+  for (at::Tensor* tensor : {&wide.weight_oi, &wide.bias_o, &wide.lora.a_ri, &wide.lora.b_or, &wide.lora.magnitude_o})
+    *tensor = in_fp32(*tensor);
+  return linear(x.to(at::kFloat), wide);
 }
 
 std::vector<at::Tensor> linears(const at::Tensor& x, const std::vector<LinearWeights>& weights, bool is_read) {

@@ -41,6 +41,10 @@ struct LinearWeights {
 // arbitrary, and only the graph is made.
 [[nodiscard]] at::Tensor linear(const at::Tensor& x, const LinearWeights& weights, bool is_read = true);
 
+// Returns the product with one weight and its pair in fp32, computed in fp32 whatever the dtypes of x
+// and of the weights are.
+[[nodiscard]] at::Tensor linear_in_fp32(const at::Tensor& x, const LinearWeights& weights);
+
 // Returns the products of the same x with each of the weights. On a GPU the gradient of x is one
 // sum, to which the products add, the last one first; it is rounded to the dtype of x after each
 // product.

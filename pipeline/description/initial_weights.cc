@@ -34,10 +34,10 @@ void write_parameter(const TensorRecord& record, const NamedParameter& parameter
   // On several nodes, this one has only a part of the master.
   const at::Tensor master = in_store.defined() ? in_store : at::empty(working.sizes(), at::kFloat);
   if (spec.initialize) {
-    const bool is_fp32 = master.scalar_type() == at::kFloat;
-    const at::Tensor value = is_fp32 ? master : at::empty(master.sizes(), at::kFloat);
+    const bool is_direct = master.scalar_type() == at::kFloat || parameter.keeps_dtype;
+    const at::Tensor value = is_direct ? master : at::empty(master.sizes(), at::kFloat);
     spec.initialize(parameter.name, value);
-    if (!is_fp32) master.copy_(value);
+    if (!is_direct) master.copy_(value);
   } else {
     master.copy_(parameter.value);
   }

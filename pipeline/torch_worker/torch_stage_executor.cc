@@ -389,6 +389,7 @@ void TorchStageExecutor::end(const StageTask& task, TaskTotals& totals) {
                             .num_elements = group.num_elements,
                             .square_sum = results_.square_sum(i)});
   }
+  layers_.release(task);
   totals.layer_memory = meter_.layers();
   totals.resident_bytes = meter_.resident_bytes();
   totals.results = results_.end();

@@ -14,7 +14,7 @@ namespace {
 using nlohmann::json;
 
 ModelConfig tiny_llama() { return read_with(tiny_llama_json(), json::object()); }
-ModelConfig tiny_moe() { return read_with(tiny_moe_json(), json::object()); }
+ModelConfig tiny_moe_config() { return read_with(tiny_moe_json(), json::object()); }
 
 TrainedParts lora_on(const std::string& targets) { return {.lora = {.rank = 2, .targets = targets}}; }
 
@@ -67,10 +67,10 @@ TEST(PartSelection, AllLinearIsThoseOfAttentionAndMlp) {
 }
 
 TEST(PartSelection, ExpertsAndTheirRouterHavePairsWhereAsked) {
-  EXPECT_FALSE(adapted(tiny_moe(), lora_on("all-linear")).contains("mlp.experts.up_proj"));
+  EXPECT_FALSE(adapted(tiny_moe_config(), lora_on("all-linear")).contains("mlp.experts.up_proj"));
   TrainedParts parts = lora_on("all-linear");
   parts.lora.on_experts = true;
-  const Adapted found = adapted(tiny_moe(), parts);
+  const Adapted found = adapted(tiny_moe_config(), parts);
   EXPECT_EQ(found.at("mlp.experts.up_proj"), 3);
   EXPECT_EQ(found.at("mlp.gate"), 3);
 }
@@ -129,7 +129,7 @@ TEST(PartSelection, PatternsThatMatchNothingAreRefusedWithNamesThatThereAre) {
   expect_usage({"what to freeze", "'layers.9'", "model.embed_tokens.weight", "in all"}, tiny_llama(),
                frozen("layers.9"));
   expect_usage({"what to train", "'rotary'"}, tiny_llama(), frozen("", "rotary"));
-  expect_usage({"LoRA's target 'experts.up_proj' matches nothing"}, tiny_moe(), lora_on("experts.up_proj"));
+  expect_usage({"LoRA's target 'experts.up_proj' matches nothing"}, tiny_moe_config(), lora_on("experts.up_proj"));
   expect_usage({"LoRA's target ''", "matches nothing"}, tiny_llama(), lora_on(""));
 }
 
@@ -149,8 +149,8 @@ TEST(PartSelection, NumbersOutOfRangeAreRefused) {
 TEST(PartSelection, WhatAnAdapterCannotHoldIsRefused) {
   TrainedParts parts = lora_on("all-linear");
   parts.train = "experts";
-  expect_usage({"mlp.experts.", "PEFT's adapters cannot hold whole experts"}, tiny_moe(), parts);
-  expect_usage({"DoRA has no form for experts"}, tiny_moe(),
+  expect_usage({"mlp.experts.", "PEFT's adapters cannot hold whole experts"}, tiny_moe_config(), parts);
+  expect_usage({"DoRA has no form for experts"}, tiny_moe_config(),
                {.lora = {.rank = 2, .is_dora = true, .on_experts = true}});
 }
 

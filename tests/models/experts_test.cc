@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <functional>
+
 #include "models/layers/ops.h"
 #include "models/recompute_context.h"
 #include "tests/models/expected_values.h"
@@ -9,7 +12,7 @@
 namespace rp::models {
 namespace {
 
-constexpr std::int64_t kHidden = 8, kInner = 6, kNum = 5;
+constexpr std::int64_t kHidden = 8, kInner = 6, kNum = 6;
 
 ExpertWeights random_weights(at::ScalarType dtype, bool has_bias) {
   const auto linear_of = [&](at::IntArrayRef shape, at::IntArrayRef bias) {
@@ -41,15 +44,54 @@ at::Tensor plus_bias(const at::Tensor& y, const LinearWeights& weights, std::int
   return weights.bias_o.defined() ? y + weights.bias_o[expert] : y;
 }
 
+// Returns the experts of one token with Router::kSigmoid, found one after the other.
+std::vector<std::int64_t> corrected_choice(const at::Tensor& scores_e, const at::Tensor& correction_e,
+                                           const ExpertsConfig& config) {
+  const std::int64_t of_group = config.num / config.num_groups;
+  std::vector<double> choice(config.num);
+  std::vector<std::pair<double, std::int64_t>> groups;
+  for (std::int64_t e = 0; e < config.num; ++e)
+    choice[e] = scores_e[e].item<double>() + correction_e[e].item<double>();
+  for (std::int64_t group = 0; group < config.num_groups; ++group) {
+    std::vector<double> own(choice.begin() + group * of_group, choice.begin() + (group + 1) * of_group);
+    std::ranges::sort(own, std::greater{});
+    groups.emplace_back(own[0] + own[1], group);
+  }
+  std::ranges::sort(groups, std::greater{});
+  std::vector<std::pair<double, std::int64_t>> candidates;
+  for (std::int64_t i = 0; i < config.groups_per_token; ++i) {
+    for (std::int64_t e = groups[i].second * of_group; e < (groups[i].second + 1) * of_group; ++e)
+      candidates.emplace_back(choice[e], e);
+  }
+  std::ranges::sort(candidates, std::greater{});
+  std::vector<std::int64_t> experts;
+  for (std::int64_t k = 0; k < config.per_token; ++k) experts.push_back(candidates[k].second);
+  return experts;
+}
+
+struct PlainRouting {
+  at::Tensor experts_nk, weights_nk;
+};
+
+PlainRouting plain_routing(const at::Tensor& logits, const ExpertWeights& weights, const ExpertsConfig& config) {
+  if (config.router == ExpertsConfig::Router::kLargestFirst) {
+    const auto [chosen, experts_nk] = logits.topk(config.per_token);
+    return {experts_nk, chosen.softmax(-1)};
+  }
+  const bool is_sigmoid = config.router == ExpertsConfig::Router::kSigmoid;
+  const at::Tensor scores = is_sigmoid ? logits.sigmoid() : logits.softmax(-1);
+  at::Tensor experts_nk = std::get<1>(scores.topk(config.per_token));
+  for (std::int64_t n = 0; is_sigmoid && n < logits.size(0); ++n)
+    experts_nk[n].copy_(at::tensor(corrected_choice(scores[n], weights.correction_e, config)));
+  const at::Tensor chosen = scores.gather(1, experts_nk);
+  return {experts_nk, config.weight_scale * (config.normalises ? chosen / chosen.sum(-1, true) : chosen)};
+}
+
 // Computes the mixture token by token and expert by expert, with GPT-OSS's gated unit.
 at::Tensor plain_mixture(const at::Tensor& x_nh, const ExpertWeights& weights, const ExpertsConfig& config) {
   at::Tensor logits = at::linear(x_nh, weights.router.weight_oi);
   if (weights.router.bias_o.defined()) logits = logits + weights.router.bias_o;
-  const bool largest_first = config.router == ExpertsConfig::Router::kLargestFirst;
-  const auto [chosen, experts_nk] = (largest_first ? logits : logits.softmax(-1)).topk(config.per_token);
-  at::Tensor weights_nk = largest_first       ? chosen.softmax(-1)
-                          : config.normalises ? chosen / chosen.sum(-1, true)
-                                              : chosen;
+  const auto [experts_nk, weights_nk] = plain_routing(logits, weights, config);
   std::vector<at::Tensor> rows;
   for (std::int64_t n = 0; n < x_nh.size(0); ++n) {
     at::Tensor row = at::zeros({kHidden}, at::kDouble);
@@ -72,12 +114,24 @@ TEST(Experts, AreTheSumOverTheChosenOnesWithEveryGradient) {
       for (const ExpertsConfig& config :
            {ExpertsConfig{.num = kNum, .per_token = 2, .router = ExpertsConfig::Router::kLargestFirst},
             ExpertsConfig{.num = kNum, .per_token = 3, .normalises = true},
-            ExpertsConfig{.num = kNum, .per_token = 1}}) {
+                        ExpertsConfig{.num = kNum, .per_token = 1},
+            ExpertsConfig{.num = kNum, .per_token = 2, .router = ExpertsConfig::Router::kSigmoid},
+            ExpertsConfig{.num = kNum,
+                          .per_token = 3,
+                          .router = ExpertsConfig::Router::kSigmoid,
+                          .normalises = true,
+                          .num_groups = 3,
+                          .groups_per_token = 2,
+                          .weight_scale = 2.5}}) {
         at::manual_seed(7);
         const at::Tensor x = leaf({2, 9, kHidden}, dtype);
-        const ExpertWeights weights = random_weights(dtype, has_bias);
-        const ExpertWeights exact = {in_fp64(weights.router), in_fp64(weights.gate), in_fp64(weights.up),
-                                     in_fp64(weights.down)};
+                ExpertWeights weights = random_weights(dtype, has_bias);
+        weights.correction_e = at::randn({kNum});
+        const ExpertWeights exact = {.router = in_fp64(weights.router),
+                                     .correction_e = weights.correction_e,
+                                     .gate = in_fp64(weights.gate),
+                                     .up = in_fp64(weights.up),
+                                     .down = in_fp64(weights.down)};
         const at::Tensor x64 = x.detach().to(at::kDouble).requires_grad_(true);
         RecomputeContext context;
         const RecomputeScope scope(context);

@@ -127,6 +127,23 @@ def gpt_oss(choose: random.Random) -> dict:
     return common(choose) | changes
 
 
+def sigmoid_experts(choose: random.Random) -> dict:
+    groups, of_group = choose.choice([(1, 2), (1, 5), (2, 3), (4, 2), (3, 4)])
+    used_groups = choose.randint(1, groups)
+    return {"n_routed_experts": groups * of_group, "n_group": groups, "topk_group": used_groups,
+            # The normalised weight of a single expert is constant, and then the router's gradient is only rounding.
+            "num_experts_per_tok": choose.randint(2, used_groups * of_group), "norm_topk_prob": choose.random() < 0.7,
+            "n_shared_experts": choose.choice([1, 2]), "moe_intermediate_size": choose.choice([8, 11, 32]),
+            "routed_scaling_factor": choose.choice([1.0, 2.5]), "first_k_dense_replace": choose.choice([0, 1])}
+
+
+def glm4_moe(choose: random.Random) -> dict:
+    rope = random_rope(choose, ("default", "default", "yarn", "linear"))
+    return common(choose) | sigmoid_experts(choose) | {"attention_bias": choose.random() < 0.5, "use_qk_norm": choose.random() < 0.5,
+                                                       "head_dim": choose.choice([4, 8, 12, 16]),
+                                                       "rope_parameters": rope | {"partial_rotary_factor": choose.choice([0.5, 1.0])}}
+
+
 def qwen3_5_text(choose: random.Random) -> dict:
     # Queries, keys and results of the rule are normalised by head: with few elements they amplify every rounding.
     key_heads = choose.choice([1, 2, 3])
@@ -179,5 +196,5 @@ def mistral3(choose: random.Random) -> dict:
 
 # By model_type.
 FAMILIES = {"llama": llama, "qwen2": qwen2, "qwen3": qwen3, "qwen3_moe": qwen3_moe, "mistral": mistral, "ministral3": ministral3, "gemma3_text": gemma3_text, "smollm3": smollm3, "olmo3": olmo3,
-            "gpt_oss": gpt_oss, "qwen3_5_text": qwen3_5_text, "qwen3_5_moe_text": qwen3_5_moe_text, "gemma3": gemma3, "mistral3": mistral3, "qwen3_5": qwen3_5,
+            "gpt_oss": gpt_oss, "glm4_moe": glm4_moe, "qwen3_5_text": qwen3_5_text, "qwen3_5_moe_text": qwen3_5_moe_text, "gemma3": gemma3, "mistral3": mistral3, "qwen3_5": qwen3_5,
             "qwen3_5_moe": qwen3_5_moe}

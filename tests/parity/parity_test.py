@@ -76,6 +76,9 @@ def make_case(family: str, seed: int, folder: Path, sizes=as_they_are, lengths: 
                 parameter.add_(torch.randn_like(parameter), alpha=0.2)
             # In bf16 both sides compute with the same weights.
             parameter.copy_(parameter.to(torch.bfloat16))
+        for name, buffer in model.named_buffers():
+            if name.endswith("e_score_correction_bias"):
+                buffer.add_(torch.randn_like(buffer), alpha=0.1)  # stays fp32
     model.save_pretrained(folder)
     if family == "gpt_oss":
         if config.hidden_size % 32 == config.intermediate_size % 32 == 0:
@@ -102,7 +105,7 @@ def causal_lm_of(model):
 
 
 def routers_of(model) -> list:
-    return [module for module in model.modules() if type(module).__name__.endswith("TopKRouter")]
+    return [module for module in model.modules() if type(module).__name__.lower().endswith("topkrouter")]
 
 
 def with_weights_in(model, dtype: torch.dtype):
@@ -261,10 +264,22 @@ class RouterMargin:
             handle.remove()
 
     def look(self, router, _inputs, outputs):
-        probabilities = outputs[0].detach().float().softmax(-1).sort(-1, descending=True).values
-        if router.top_k < probabilities.shape[-1]:
-            last, first = probabilities[:, router.top_k - 1], probabilities[:, router.top_k]
-            self.leads.append((last - first) / last)
+        logits = outputs[0].detach().float()
+        if hasattr(router, "e_score_correction_bias"):
+            scores = logits.sigmoid() + router.e_score_correction_bias
+            by_group = scores.unflatten(-1, (router.num_group, -1))
+            of_groups = by_group.topk(2, dim=-1).values.sum(-1)
+            self.add_lead(of_groups, router.topk_group)
+            chosen = torch.zeros_like(of_groups).scatter_(1, of_groups.topk(router.topk_group).indices, 1).bool()
+            self.add_lead(by_group.masked_fill(~chosen.unsqueeze(-1), -torch.inf).flatten(1), router.top_k)
+        else:
+            self.add_lead(logits.softmax(-1), router.top_k)
+
+    def add_lead(self, scores: torch.Tensor, count: int):
+        """`count`: of the scores of a token, how many are chosen."""
+        if count < scores.shape[-1]:
+            last, first = scores.sort(-1, descending=True).values[:, count - 1:count + 1].unbind(-1)
+            self.leads.append((last - first) / last.abs())
             self.least = min(self.least, self.leads[-1].min().item())
 
 

@@ -77,6 +77,33 @@ TEST(Description, ATieThatMakesTwoParametersOfOneLayerOneIsRefused) {
               testing::HasSubstr("'w' and 'v' of one layer (C) are tied to the same parameter"));
 }
 
+TEST(Description, AFrozenParameterMayKeepADtypeOfItsOwn) {
+  const auto model_with = [](bool is_frozen) {
+    LayerSpec spec = plain("A", "w", 4);
+    spec.make = [is_frozen] {
+      struct Mixed : Layer {
+        std::vector<NamedParameter> parameters() override { return all; }
+        Tensors forward(const Tensors& inputs) override { return inputs; }
+        std::vector<NamedParameter> all{{"w", placeholder({4, 2}, at::kFloat)}};
+      };
+      auto layer = std::make_unique<Mixed>();
+      layer->all.push_back({.name = "kept",
+                            .value = placeholder({3}, at::kFloat).requires_grad_(!is_frozen),
+                            .keeps_dtype = true});
+      if (is_frozen) layer->all.push_back({.name = "bytes", .value = placeholder({5}, at::kByte), .keeps_dtype = true});
+      return layer;
+    };
+    return std::move(Model{spec}.set_dtype(at::kBFloat16));
+  };
+  const std::vector<LayerRequest> layers = describe_layers(model_with(/*is_frozen=*/true));
+  ASSERT_EQ(layers.at(0).parameters.size(), 3U);
+  EXPECT_EQ(layers[0].parameters[0].dtype, DType::kBFloat16);
+  EXPECT_EQ(layers[0].parameters[1].dtype, DType::kFloat32);
+  EXPECT_EQ(layers[0].parameters[2].dtype, DType::kUInt8);
+  EXPECT_THAT(error_of([&] { (void)describe_layers(model_with(/*is_frozen=*/false)); }, ExitCode::kUsage),
+              testing::HasSubstr("'kept' of layer 0 (A) keeps its dtype, so it must be frozen"));
+}
+
 TEST(Description, TheFirstLayerThatDiffersBetweenProcessesIsNamed) {
   const Model coordinator{plain("A", "w", 4), plain("B", "w", 4)};
   const Catalogue catalogue = catalogue_of(coordinator);

@@ -217,10 +217,10 @@ TEST(HostMemory, BytesAParameterAreThoseOfTheDocumentation) {
   LayerCost cost;
   cost.trained_elements = cost.gradient_elements = 1000;
   cost.gradient_bytes = 2000;
-  const std::vector<LayerCost> costs = {cost, LayerCost{.frozen_elements = 500}};
+  const std::vector<LayerCost> costs = {cost, LayerCost{.frozen_bytes = 1000}};
   const Plan plan{.forward = {{0, 1}}, .fused_start = 1, .backward = {{0, 1}}};
   const auto bytes = [&](const HostSettings& settings) {
-    return host_memory(costs, plan, settings).total() - 500 * settings.element_bytes;
+    return host_memory(costs, plan, settings).total() - 1000;
   };
   EXPECT_EQ(bytes({}), 16'000U);
   EXPECT_EQ(bytes({.asynchronous = true}), 18'000U);
@@ -228,8 +228,8 @@ TEST(HostMemory, BytesAParameterAreThoseOfTheDocumentation) {
   EXPECT_EQ(bytes({.num_moments = 0}), 8'000U);
   std::vector<LayerCost> wide = costs;
   wide[0].gradient_bytes = 4000;
-  EXPECT_EQ(host_memory(wide, plan, {.element_bytes = 4}).total(), 16'000U + 2'000);
-  EXPECT_EQ(host_memory(wide, plan, {.element_bytes = 4, .asynchronous = true}).total(), 20'000U + 2'000);
+  EXPECT_EQ(host_memory(wide, plan, {.element_bytes = 4}).total(), 16'000U + 1'000);
+  EXPECT_EQ(host_memory(wide, plan, {.element_bytes = 4, .asynchronous = true}).total(), 20'000U + 1'000);
 }
 
 // Masters, moments and sums of the elements that a node owns; all weights and gradients; buffers for

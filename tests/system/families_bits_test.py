@@ -18,6 +18,8 @@ HYBRID = {"layer_types": ["linear_attention", "full_attention", "linear_attentio
 FAMILIES = {
     "gemma3_text": {"sliding_window": 7, "query_pre_attn_scalar": 12,
                     "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]},
+    "glm4_moe": {"n_routed_experts": 8, "num_experts_per_tok": 3, "n_group": 4, "topk_group": 2, "moe_intermediate_size": 16,
+                 "routed_scaling_factor": 2.5, "use_qk_norm": True, "attention_bias": True},
     "qwen3_5_text": HYBRID,
     "qwen3_5_moe_text": HYBRID | {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 24},
     "qwen3_moe": {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "norm_topk_prob": True, "mlp_only_layers": [1]},
@@ -36,7 +38,22 @@ def make_model(family: str, folder: Path) -> Path:
     AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).save_pretrained(folder)
     if "linear_attention" in FAMILIES[family].get("layer_types", []):
         use_fp32_for_decays(folder / "model.safetensors")
+    if family == "glm4_moe":
+        correct_routers(folder / "model.safetensors")
     return folder
+
+
+def correct_routers(file: Path) -> None:
+    """Gives the routers corrections, which are fp32 and initially zeros, and the model a layer that predicts a second token."""
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(file)
+    for name in tensors:
+        if name.endswith("e_score_correction_bias"):
+            tensors[name] = 0.1 * torch.randn_like(tensors[name])
+    tensors[f"model.layers.{COMMON['num_hidden_layers']}.enorm.weight"] = torch.randn(COMMON["hidden_size"]).bfloat16()
+    save_file(tensors, file, metadata={"format": "pt"})
 
 
 def use_fp32_for_decays(file: Path) -> None:
@@ -73,6 +90,18 @@ class FamiliesBitsTest(LaunchedTest):
         self.assertGreater(step["z_loss"], 0)
         self.assertGreater(step["aux_loss"], 0.5 * 1.5)  # 0.5 * 2 for two balanced experts per token
         self.assertTrue(0 <= step["least_loaded_expert"] <= 1 <= step["most_loaded_expert"] <= 3, step)
+
+    def test_experts_with_corrections(self):
+        from safetensors.torch import load_file
+
+        self.check("glm4_moe")
+        read = load_file(self.directory / "model" / "model.safetensors")
+        written = load_file(next(self.directory.glob("*1stage/final")) / "model.safetensors")
+        kept = [name for name in read if name.endswith(("e_score_correction_bias", "layers.3.enorm.weight"))]
+        self.assertEqual(len(kept), 3)
+        for name in read:
+            self.assertEqual(written[name].dtype, read[name].dtype)
+            self.assertEqual(written[name].tolist() == read[name].tolist(), name in kept, name)
 
     def test_hybrid(self):
         from safetensors.torch import load_file

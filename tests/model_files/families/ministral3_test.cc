@@ -26,10 +26,10 @@ json yarn() {
           {"llama_4_scaling_beta", 0.2}};
 }
 
-ModelConfig read(const json& changes = json::object()) { return read_with(tiny_ministral3_json(), changes); }
+ModelConfig read_ministral3(const json& changes = json::object()) { return read_with(tiny_ministral3_json(), changes); }
 
 TEST(Ministral3, HasItsClasssDefaults) {
-  const ModelConfig config = read({{"max_position_embeddings", nullptr}});
+  const ModelConfig config = read_ministral3({{"max_position_embeddings", nullptr}});
   EXPECT_EQ(config.norm_epsilon, 1e-5);
   EXPECT_EQ(config.max_sequence_length, 262'144);
   EXPECT_EQ(config.padding_id, -1) << "11 is no token of ten";
@@ -41,20 +41,20 @@ TEST(Ministral3, HasItsClasssDefaults) {
             (RopeConfig{.kind = RopeConfig::Kind::kYarn, .theta = 1e6, .factor = 16, .original_positions = 16'384}));
   EXPECT_EQ(attention.query_growth, 0.1);
   EXPECT_EQ(attention.query_growth_positions, 16'384);
-  EXPECT_EQ(read({{"sliding_window", 7}}).layers.at(1).attention.window, 7);
-  EXPECT_EQ(read({{"vocab_size", nullptr}}).vocabulary, 131'072);
-  EXPECT_EQ(read({{"vocab_size", nullptr}}).padding_id, 11);
+  EXPECT_EQ(read_ministral3({{"sliding_window", 7}}).layers.at(1).attention.window, 7);
+  EXPECT_EQ(read_ministral3({{"vocab_size", nullptr}}).vocabulary, 131'072);
+  EXPECT_EQ(read_ministral3({{"vocab_size", nullptr}}).padding_id, 11);
 }
 
 TEST(Ministral3, QueriesGrowAsTheRotaryParametersSay) {
   for (const char* key : {"rope_parameters", "rope_scaling"}) {
-    const AttentionConfig attention = read({{key, yarn()}}).layers.at(1).attention;
+    const AttentionConfig attention = read_ministral3({{key, yarn()}}).layers.at(1).attention;
     EXPECT_EQ(attention.rope.original_positions, 1024);
     EXPECT_EQ(attention.rope.attention_factor, 1);
     EXPECT_EQ(attention.query_growth, 0.2);
     EXPECT_EQ(attention.query_growth_positions, 1024);
   }
-  ModelConfig other = read({{"rope_parameters", yarn()}});
+  ModelConfig other = read_ministral3({{"rope_parameters", yarn()}});
   const std::string text = text_of_layer(other, 1);
   other.layers[0].attention.query_growth = 0.3;
   EXPECT_NE(text_of_layer(other, 1), text);
@@ -65,7 +65,7 @@ TEST(Ministral3, RotaryParametersThatSayNothingOfItAreRefused) {
   for (const char* key : {"llama_4_scaling_beta", "original_max_position_embeddings"}) {
     json rope = yarn();
     rope.erase(key);
-    expect_refusal({"config.json", key}, [&] { read({{"rope_parameters", rope}}); });
+    expect_refusal({"config.json", key}, [&] { read_ministral3({{"rope_parameters", rope}}); });
   }
 }
 

@@ -26,11 +26,11 @@ json tiny_qwen3_5_json() {
           {"partial_rotary_factor", 0.5}};
 }
 
-ModelConfig read(const json& changes = json::object()) { return read_with(tiny_qwen3_5_json(), changes); }
+ModelConfig read_qwen3_5(const json& changes = json::object()) { return read_with(tiny_qwen3_5_json(), changes); }
 
 std::vector<bool> linear_with(const json& changes) {
   std::vector<bool> linear;
-  for (const DecoderLayerConfig& layer : read(changes).layers) linear.push_back(layer.delta_net.has_value());
+  for (const DecoderLayerConfig& layer : read_qwen3_5(changes).layers) linear.push_back(layer.delta_net.has_value());
   return linear;
 }
 
@@ -46,7 +46,7 @@ TEST(Qwen35, ThreeOfFourLayersHaveADeltaRuleUnlessTheFileSaysOtherwise) {
 }
 
 TEST(Qwen35, AttentionHasGatesAndRotatesAPartOfEachHead) {
-  const ModelConfig config = read();
+  const ModelConfig config = read_qwen3_5();
   EXPECT_EQ(config.norm, NormKind::kOffset);
   const AttentionConfig& attention = config.layers.at(3).attention;
   EXPECT_TRUE(attention.has_output_gate);
@@ -70,7 +70,7 @@ TEST(Qwen35, ThePartThatIsRotatedIsReadWithinTheRotaryParametersFirst) {
 }
 
 TEST(Qwen35, ALayerWithADeltaRuleHasItsTensors) {
-  const ModelConfig config = read();
+  const ModelConfig config = read_qwen3_5();
   const LayerTensors layer = tensors_of_layer(config, 1);
   const auto shape_of = [&](const char* name) {
     const LayerTensor* tensor = layer.find(name);
@@ -162,16 +162,16 @@ TEST(Qwen35Moe, AllLayersHaveExpertsAndASharedOne) {
 
 TEST(Qwen35, ImpossibleValuesAreRefused) {
   expect_refusal({"linear_num_key_heads 3", "does not divide linear_num_value_heads 4"}, [] {
-    (void)read({{"linear_num_key_heads", 3}});
+    (void)read_qwen3_5({{"linear_num_key_heads", 3}});
   });
   expect_refusal({"partial_rotary_factor 0.4", "head_dim 8", "3 elements"}, [] {
-    (void)read({{"partial_rotary_factor", 0.4}});
+    (void)read_qwen3_5({{"partial_rotary_factor", 0.4}});
   });
-  expect_refusal({"linear_conv_kernel_dim is '9'", "from 1 to 8"}, [] { (void)read({{"linear_conv_kernel_dim", 9}}); });
+  expect_refusal({"linear_conv_kernel_dim is '9'", "from 1 to 8"}, [] { (void)read_qwen3_5({{"linear_conv_kernel_dim", 9}}); });
   expect_refusal({"layer_types has 'sliding_attention'", "'linear_attention'"}, [] {
-    (void)read({{"layer_types", json::array({"sliding_attention", "", "", "", ""})}});
+    (void)read_qwen3_5({{"layer_types", json::array({"sliding_attention", "", "", "", ""})}});
   });
-  expect_refusal({"channels"}, [] { (void)read({{"linear_value_head_dim", 4096}, {"linear_num_value_heads", 1024}}); });
+  expect_refusal({"channels"}, [] { (void)read_qwen3_5({{"linear_value_head_dim", 4096}, {"linear_num_value_heads", 1024}}); });
 }
 
 }  // namespace
