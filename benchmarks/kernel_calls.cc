@@ -4,6 +4,7 @@
 #include <cstring>
 #include <numeric>
 #include <random>
+#include <utility>
 
 #include "common/median.h"
 #include "common/text.h"
@@ -250,6 +251,24 @@ void add_experts(Calls& calls, const GpuKernels& table, const KernelSizes& s, co
       [=, &table](CUstream stream) { table.grouped_weight_grad(kElement, weight_grad, stream); });
 }
 
+// A weight with as many rows as there are tokens, in each format.
+void add_expansions(Calls& calls, const GpuKernels& table, const KernelSizes& s, Layout& layout) {
+  constexpr std::pair<const char*, WeightFormat> kFormats[] = {{"expand_weights_nf4", WeightFormat::kNf4},
+                                                               {"expand_weights_nf4_double", WeightFormat::kNf4Double},
+                                                               {"expand_weights_mxfp4", WeightFormat::kMxfp4},
+                                                               {"expand_weights_fp8_blocks", WeightFormat::kFp8Blocks},
+                                                               {"expand_weights_fp8_tensor", WeightFormat::kFp8Tensor}};
+  for (const auto& [name, format] : kFormats) {
+    layout.next_call();
+    const QuantisedShape shape{.format = format, .matrices = 1, .rows = s.tokens, .columns = s.hidden};
+    const auto bytes = static_cast<std::int64_t>(QuantisedLayout(shape).num_bytes);
+    const QuantisedWeights weights{shape, layout.array<std::byte>(bytes)};
+    void* values = layout.elements(shape.num_elements());
+    add(calls, name, bytes + shape.num_elements() * kElementBytes,
+        [=, &table](CUstream stream) { table.expand_weights(kElement, weights, values, stream); });
+  }
+}
+
 Calls make_calls(const GpuKernels& table, const KernelSizes& sizes, Layout& layout) {
   const Inputs inputs(layout, sizes);
   Calls calls;
@@ -258,6 +277,7 @@ Calls make_calls(const GpuKernels& table, const KernelSizes& sizes, Layout& layo
   add_loss(calls, table, sizes, inputs, layout);
   add_gradients(calls, table, sizes, inputs, layout);
   add_experts(calls, table, sizes, inputs, layout);
+  add_expansions(calls, table, sizes, layout);
   return calls;
 }
 

@@ -31,7 +31,7 @@ struct KernelSizes {
 class KernelCalls {
  public:
   struct Call {
-    std::string kernel;       // the name of the table's member
+    std::string kernel;       // the name of the table's member, and of the format if there are several
     std::uint64_t bytes = 0;  // of its arguments, each counted once, without scratch memory
     std::function<void(CUstream)> enqueue;
   };

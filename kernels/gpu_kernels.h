@@ -23,6 +23,7 @@
 
 #include "common/dtype.h"
 #include "kernels/layer_arguments.h"
+#include "kernels/quantised_weights.h"
 
 namespace rp::models {
 
@@ -216,6 +217,9 @@ struct GpuKernels {
   void (*grouped_linear)(DType, const GroupedProduct&, void* stream) = nullptr;
   void (*grouped_linear_grad)(DType, const GroupedProduct&, void* stream) = nullptr;
   void (*grouped_weight_grad)(DType, const GroupedProduct&, void* stream) = nullptr;
+  // Writes the values of a quantised parameter, [matrices, rows, columns], with the bits that the
+  // CPU computes.
+  void (*expand_weights)(DType, const QuantisedWeights&, void* values, void* stream) = nullptr;
 };
 
 // Installs the table of this process, which must outlive all calls; null removes it. The plug-in

@@ -22,7 +22,8 @@ const models::GpuKernels& kernel_table() {
                                                 .plan_experts = plan_experts,
                                                 .grouped_linear = grouped_linear,
                                                 .grouped_linear_grad = grouped_linear_grad,
-                                                .grouped_weight_grad = grouped_weight_grad};
+                                                .grouped_weight_grad = grouped_weight_grad,
+                                                .expand_weights = expand_weights};
   return kTable;
 }
 

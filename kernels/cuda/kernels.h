@@ -48,6 +48,9 @@ void grouped_linear(DType dtype, const models::GroupedProduct& call, void* strea
 void grouped_linear_grad(DType dtype, const models::GroupedProduct& call, void* stream);
 void grouped_weight_grad(DType dtype, const models::GroupedProduct& call, void* stream);
 
+// expand_weights.cu: a thread stores 16 bytes of values at a time.
+void expand_weights(DType dtype, const QuantisedWeights& call, void* values, void* stream);
+
 // timing.cu: adds the time of the GPU's clock, in ns, to a number in its memory, or subtracts it
 // (sign -1).
 void add_time(std::int64_t* total, int sign, void* stream);

@@ -24,7 +24,7 @@ FLAGS = ["-std=c++20", "-O3", "-DNDEBUG", "-fmad=false", f"-I{SOURCE}", f"-I{SOU
 # The minimum number of 16-byte loads and stores in a kernel's instances for aligned arrays.
 ACCESSES = {"cross_entropy_rows": (2, 2), "embed_rows": (1, 1), "embed_grad_rows": (2, 1), "round_elements": (1, 1), "scale_elements": (1, 1),
             "rms_norm_rows": (3, 1), "rms_norm_grad_rows": (6, 2), "rotate_rows": (4, 2), "glu_elements": (2, 1),
-            "glu_grad_elements": (3, 2)}
+            "glu_grad_elements": (3, 2), "expand_half_bytes": (0, 1), "expand_fp8_rows": (0, 1)}
 
 
 def nvcc() -> str | None:
