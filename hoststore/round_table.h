@@ -78,7 +78,7 @@ struct LayerTime {
 static_assert(sizeof(LayerTime) == 24 && ShmSafe<LayerTime>);
 
 // The device memory that a layer needed for one microbatch: the maximum over a round's
-// microbatches, or zeros if the device does not measure it. Writer: of the first three fields, the
+// microbatches, or zeros if the device does not measure it. Writer: of the first four fields, the
 // worker of the slot that ran the layer's forward; of the others, the worker of the slot that ran
 // its backward.
 struct LayerMemory {
@@ -86,11 +86,12 @@ struct LayerMemory {
   std::uint64_t input_bytes = 0;  // activations that enter the layer
   std::uint64_t output_bytes = 0;
   std::uint64_t forward_workspace_bytes = 0;    // in addition to its output, at the peak of a forward without a graph
+  std::uint64_t expanded_bytes = 0;             // kept while a task computes, whatever the microbatch
   std::uint64_t saved_bytes = 0;                // kept between its forward and its backward
   std::uint64_t recompute_workspace_bytes = 0;  // in addition to saved_bytes, at the peak of a forward with a graph
   std::uint64_t backward_workspace_bytes = 0;   // in addition to saved_bytes, at the peak of its backward
 };
-static_assert(sizeof(LayerMemory) == 48 && ShmSafe<LayerMemory>);
+static_assert(sizeof(LayerMemory) == 56 && ShmSafe<LayerMemory>);
 
 // The values of a loss for one microbatch. Writer: the worker of the slot that evaluates the loss,
 // which is a fused task or a forward task with Command::kGivesLoss.

@@ -229,11 +229,11 @@ class CostModel {
             .workspace_bytes = 4 + product.workspace_bytes};
   }
 
-    // Follows the layout of the store: the trained parameters, the frozen ones and the buffers of a
-  // layer are one weight group each, and a tied parameter is a group of its own.
+    // Follows the layout of the store: the trained parameters of a layer, the frozen ones, the buffers
+  // and the quantised ones are one weight group each, and a tied parameter is a group of its own.
   [[nodiscard]] LayerCost sizes_of(const LayerTensors& layer) const {
     LayerCost cost;
-    std::uint64_t trained = 0, frozen = 0, buffers = 0;
+    std::uint64_t trained = 0, frozen = 0, buffers = 0, quantised = 0;
     const auto add_trained = [&](std::uint64_t elements, bool is_stored) {
       const std::uint64_t bytes = aligned(elements * settings_.element_bytes, kGroupAlignment);
       cost.weight_bytes += bytes;
@@ -247,6 +247,11 @@ class CostModel {
     };
     for (const LayerTensor& tensor : layer.tensors) {
       const bool is_trained = tensor.is_trained && settings_.is_trained;
+      if (tensor.format) {
+        quantised += aligned(static_cast<std::uint64_t>(tensor.quantised_bytes()), kElementAlignment);
+        cost.expanded_bytes += static_cast<std::uint64_t>(tensor.num_elements()) * settings_.element_bytes;
+        continue;
+      }
       const std::uint64_t elements = aligned(static_cast<std::uint64_t>(tensor.num_elements()), kElementAlignment);
       if (tensor.tied_group < 0) {
         (is_trained ? trained : tensor.is_buffer ? buffers : frozen) += elements;
@@ -258,6 +263,7 @@ class CostModel {
     if (trained > 0) add_trained(trained, /*is_stored=*/true);
     if (frozen > 0) add_frozen(frozen, settings_.element_bytes, /*is_stored=*/true);
     if (buffers > 0) add_frozen(buffers, sizeof(float), /*is_stored=*/true);
+    if (quantised > 0) add_frozen(quantised, 1, /*is_stored=*/true);
     return cost;
   }
 

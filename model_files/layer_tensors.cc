@@ -34,6 +34,7 @@ class LayerList {
     };
     constexpr int kNotTied = -1;
     add(linear.name + ".weight", shape_of({linear.out, linear.in}), kNotTied, is_of_experts);
+    if (!tensors.back().is_trained) tensors.back().format = frozen_format(linear);
     if (linear.has_bias) add(linear.name + ".bias", shape_of({linear.out}), kNotTied, is_of_experts);
     if (!selection_.adapts(name_in_model(config_, layer_, linear.name), linear.is_expert_part)) return;
     const LoraSettings& lora = selection_.lora();
@@ -93,6 +94,22 @@ class LayerList {
     if (experts.router == ExpertsConfig::Router::kSigmoid) add_buffer(experts.correction_name(), {experts.num});
   }
 
+  [[nodiscard]] std::optional<WeightFormat> frozen_format(const LinearShape& linear) const {
+    const FrozenWeights wanted = selection_.frozen_weights();
+    if (linear.is_gate || wanted == FrozenWeights::kNone) return std::nullopt;
+    if (config_.quantization == "mxfp4" && linear.num_experts > 0) return WeightFormat::kMxfp4;
+    switch (wanted) {
+      case FrozenWeights::kAsInFiles:
+      case FrozenWeights::kNone: break;
+      case FrozenWeights::kNf4: return WeightFormat::kNf4Double;
+      case FrozenWeights::kMxfp4:
+        if (linear.in % kMxfp4Block == 0) return WeightFormat::kMxfp4;
+        break;
+      case FrozenWeights::kFp8: return WeightFormat::kFp8Blocks;
+    }
+    return std::nullopt;
+  }
+
   const ModelConfig& config_;
   const std::int64_t layer_;
   const PartSelection& selection_;
@@ -143,6 +160,18 @@ std::int64_t LayerTensor::num_elements() const {
   std::int64_t elements = 1;
   for (const std::int64_t dimension : shape) elements *= dimension;
   return elements;
+}
+
+QuantisedShape LayerTensor::quantised_shape() const {
+  const std::size_t rank = shape.size();
+  return {.format = *format,
+          .matrices = is_of_experts ? shape.front() : 1,
+          .rows = shape[rank - 2],
+          .columns = shape[rank - 1]};
+}
+
+std::int64_t LayerTensor::quantised_bytes() const {
+  return static_cast<std::int64_t>(QuantisedLayout(quantised_shape()).num_bytes);
 }
 
 const LayerTensor* LayerTensors::find(std::string_view wanted) const {

@@ -5,10 +5,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "kernels/quantised_weights.h"
 #include "model_files/config/linear_shapes.h"
 #include "model_files/config/model_config.h"
 #include "roundpipe/trained_parts.h"
@@ -29,8 +31,13 @@ struct LayerTensor {
   bool is_buffer = false;      // has no gradient, and is fp32 whatever the model's dtype
   bool is_of_experts = false;  // its first dimension is the expert
   int tied_group = -1;         // 0: the embedding and a tied LM head are one parameter; -1: not tied
+  // The format in which the store has it, as bytes; nullopt: in the model's dtype.
+  std::optional<WeightFormat> format{};
 
   [[nodiscard]] std::int64_t num_elements() const;
+  // REQUIRES: format has a value.
+  [[nodiscard]] QuantisedShape quantised_shape() const;
+  [[nodiscard]] std::int64_t quantised_bytes() const;
 };
 
 struct LayerTensors {

@@ -54,7 +54,7 @@ struct PartSelection::Patterns {
   std::optional<NamePattern> target, freeze, train;
 };
 
-PartSelection::PartSelection(const TrainedParts& parts) : lora_(parts.lora) {
+PartSelection::PartSelection(const TrainedParts& parts) : lora_(parts.lora), frozen_weights_(parts.frozen_weights) {
   const LoraSettings& lora = parts.lora;
   if (lora.rank < 0 || lora.rank > kMaxRank || !(lora.alpha >= 0) || !(lora.dropout >= 0 && lora.dropout < 1)) {
     throw Error(ExitCode::kUsage,
@@ -103,6 +103,10 @@ SelectionSummary summarise(const ModelConfig& config, const TrainedParts& parts)
         ++summary.num_adapted;
       }
             if (tensor.is_pair || tensor.is_buffer) continue;
+      if (tensor.format) {
+        summary.num_quantised += tensor.num_elements();
+        summary.quantised_bytes += tensor.quantised_bytes();
+      }
       if (tensor.name == kHeadTensor && config.tied_head) continue;  // it is frozen or trained with the embedding
       weights.insert(name);
       if (tensor.is_trained && tensor.is_of_experts && tensor.name.ends_with(".weight")) trained_experts.insert(name);
@@ -145,6 +149,13 @@ SelectionSummary summarise(const ModelConfig& config, const TrainedParts& parts)
     throw Error(ExitCode::kUsage, cat("what to train, ", quoted_name(parts.train),
                                       ", changes nothing: without LoRA or frozen parts all weights are trained; to "
                                       "train nothing else, freeze '.*' too"));
+  }
+  const bool wants_quantised =
+      parts.frozen_weights != FrozenWeights::kAsInFiles && parts.frozen_weights != FrozenWeights::kNone;
+  if (wants_quantised && summary.num_quantised == 0) {
+    throw Error(ExitCode::kUsage,
+                "frozen weights are to be quantised, but no weight of a linear layer is frozen that could be: train pairs "
+                "(LoRA), or freeze weights; MXFP4 needs layers whose number of inputs is a multiple of 32");
   }
   if (summary.num_trained == 0) throw Error(ExitCode::kUsage, "nothing is trained: all weights are frozen");
   if (parts.lora.rank > 0 && !trained_experts.empty()) {

@@ -25,10 +25,12 @@ class PartSelection {
   // Returns true if the linear layer of this name has a LoRA pair.
   [[nodiscard]] bool adapts(const std::string& layer, bool is_expert_part) const;
   [[nodiscard]] const LoraSettings& lora() const { return lora_; }
+  [[nodiscard]] FrozenWeights frozen_weights() const { return frozen_weights_; }
 
  private:
   struct Patterns;
   LoraSettings lora_;
+  FrozenWeights frozen_weights_;
   std::shared_ptr<const Patterns> patterns_;
 };
 
@@ -40,10 +42,13 @@ struct SelectionSummary {
   std::int64_t num_adapted = 0;     // the total number of pairs
   std::int64_t num_trained = 0;     // parameters, including those of pairs
   std::int64_t num_parameters = 0;  // including those of pairs
+  std::int64_t num_quantised = 0;   // frozen parameters that the store has quantised, and their bytes there
+  std::int64_t quantised_bytes = 0;
 };
 
 // Throws rp::Error (kUsage) if a part of the selection matches nothing, with the names that exist;
-// if nothing is trained; and if whole experts are trained in addition to pairs.
+// if nothing is trained; if no weight is frozen that could be quantised as the selection wants it; and
+// if whole experts are trained in addition to pairs.
 [[nodiscard]] SelectionSummary summarise(const ModelConfig& config, const TrainedParts& parts);
 
 }  // namespace rp

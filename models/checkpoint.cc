@@ -14,6 +14,7 @@
 #include "model_files/weights/safetensors_writer.h"
 #include "model_files/weights/side_files.h"
 #include "models/layers/lora.h"
+#include "models/layers/quantised_weights.h"
 #include "models/tensor_parts.h"
 
 namespace rp::models {
@@ -34,20 +35,23 @@ void copy_tensor(const SafetensorsFile& source, const std::string& name, Safeten
   }
 }
 
-// Returns true if no parameter of the tensor is trained or has a pair.
+// Returns true if no parameter of the tensor is trained, has a pair, or was quantised.
 bool is_frozen(const CheckpointTensor& tensor, const LayerTensors& layer) {
   return std::ranges::all_of(tensor.parts, [&](const TensorPart& part) {
     const LayerTensor* parameter = layer.find(part.parameter);
     const std::string linear = part.parameter.substr(0, part.parameter.rfind('.'));
-    return !parameter->is_trained && layer.find(linear + ".lora_A.weight") == nullptr;
+    return !parameter->is_trained && !parameter->format && layer.find(linear + ".lora_A.weight") == nullptr;
   });
 }
 
-// Returns the values of a part, merged with the LoRA pair of its linear layer if there is one.
+// Returns the values of a part, expanded if it is quantised, and merged with the LoRA pair of its
+// linear layer if there is one.
 class MergedParts {
  public:
-  MergedParts(const WeightSource& weight, std::int64_t layer, const LayerTensors& tensors, const LoraSettings& lora)
-      : weight_(weight), layer_(layer), tensors_(tensors), lora_(lora) {}
+  // `dtype`: of quantised weights that are expanded.
+  MergedParts(const WeightSource& weight, std::int64_t layer, const LayerTensors& tensors, const LoraSettings& lora,
+              at::ScalarType dtype)
+      : weight_(weight), layer_(layer), tensors_(tensors), lora_(lora), dtype_(dtype) {}
 
   at::Tensor operator()(const TensorPart& part, std::int64_t expert) const {
     constexpr std::string_view kWeight = ".weight";
@@ -65,6 +69,9 @@ class MergedParts {
  private:
   [[nodiscard]] at::Tensor of(const std::string& parameter, std::int64_t expert) const {
     const at::Tensor whole = weight_(layer_, parameter);
+    const LayerTensor* tensor = tensors_.find(parameter);
+    if (tensor->format)
+      return expanded_matrix(whole, tensor->quantised_shape(), std::max<std::int64_t>(expert, 0), dtype_);
     return expert < 0 ? whole : whole[expert];
   }
 
@@ -72,6 +79,7 @@ class MergedParts {
   std::int64_t layer_;
   const LayerTensors& tensors_;
   const LoraSettings& lora_;
+  at::ScalarType dtype_;
 };
 
 }  // namespace
@@ -152,8 +160,9 @@ void export_checkpoint(const std::filesystem::path& source, const std::filesyste
           copy_tensor(weights.files()[i], declaration.name, writers[i]);
           continue;
         }
-        const MergedParts values(weight, tensor.layer, layers[tensor.layer], parts.lora);
-        write_tensor(writers[i], tensor, weight_type(declaration.dtype, tensor.name), values);
+        const at::ScalarType dtype = weight_type(declaration.dtype, tensor.name);
+        write_tensor(writers[i], tensor, dtype,
+                     MergedParts(weight, tensor.layer, layers[tensor.layer], parts.lora, dtype));
       }
       writers[i].commit();
     }

@@ -82,6 +82,9 @@ class DecoderLayer : public Layer {
 
   std::vector<NamedParameter> parameters() override { return parameters_.all(); }
 
+  void begin_task() override { parameters_.begin_task(); }
+  void end_task() override { parameters_.end_task(); }
+
   void train(bool on) override {
     mixer_->set_dropout(on ? dropout_ : 0);
     mlp_->set_dropout(on ? dropout_ : 0);
@@ -106,7 +109,7 @@ class DecoderLayer : public Layer {
 
   const double dropout_;
   const Norm norm_;
-  const LayerParameters parameters_;
+  LayerParameters parameters_;
   const std::unique_ptr<TokenMixer> mixer_;
   const std::unique_ptr<FeedForward> mlp_;
   // Undefined if the model has no such norm.

@@ -19,7 +19,13 @@ class EmulatedLayerModule : public Layer {
  public:
   EmulatedLayerModule(const LayerTensors& layer, at::ScalarType dtype) {
     for (const LayerTensor& tensor : layer.tensors) {
-            const at::ScalarType stored = tensor.is_buffer ? at::kFloat : dtype;
+            if (tensor.format) {
+        parameters_.push_back({.name = tensor.name,
+                               .value = placeholder({tensor.quantised_bytes()}, at::kByte),
+                               .keeps_dtype = true});
+        continue;
+      }
+      const at::ScalarType stored = tensor.is_buffer ? at::kFloat : dtype;
       parameters_.push_back({.name = tensor.name,
                              .value = placeholder(tensor.shape, stored).requires_grad_(tensor.is_trained),
                              .keeps_dtype = tensor.is_buffer});

@@ -1,11 +1,22 @@
 #include "models/layer_parameters.h"
 
+#include "models/layers/quantised_weights.h"
+
 namespace rp::models {
 
 LayerParameters::LayerParameters(const LayerTensors& layer, const LoraSettings& lora, at::ScalarType dtype)
-    : lora_(lora) {
+    : dtype_(dtype), lora_(lora) {
   for (const LayerTensor& tensor : layer.tensors) {
-        const at::ScalarType stored = tensor.is_buffer ? at::kFloat : dtype;
+    if (tensor.format) {
+      const at::Tensor bytes = placeholder({tensor.quantised_bytes()}, at::kByte);
+      const at::Tensor value = placeholder(tensor.shape, dtype).requires_grad_(false);
+      all_.push_back({.name = tensor.name, .value = bytes, .keeps_dtype = true});
+      by_name_.emplace(tensor.name, value);
+      quantised_.push_back(
+          {.bytes = bytes, .shape = tensor.quantised_shape(), .sizes = tensor.shape, .value = value});
+      continue;
+    }
+    const at::ScalarType stored = tensor.is_buffer ? at::kFloat : dtype;
     all_.push_back({.name = tensor.name,
                     .value = placeholder(tensor.shape, stored).requires_grad_(tensor.is_trained),
                     .keeps_dtype = tensor.is_buffer});
@@ -16,6 +27,16 @@ LayerParameters::LayerParameters(const LayerTensors& layer, const LoraSettings& 
 at::Tensor LayerParameters::tensor(const std::string& name) const {
   const auto found = by_name_.find(name);
   return found == by_name_.end() ? at::Tensor() : found->second;
+}
+
+void LayerParameters::begin_task() {
+  for (const Quantised& weight : quantised_)
+    weight.value.set_data(expanded(weight.bytes, weight.shape, weight.sizes, dtype_));
+}
+
+void LayerParameters::end_task() {
+  for (const Quantised& weight : quantised_)
+    weight.value.set_data(placeholder(weight.sizes, dtype_).requires_grad_(false));
 }
 
 LinearWeights LayerParameters::linear(const std::string& name) const {

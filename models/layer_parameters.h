@@ -22,17 +22,32 @@ class LayerParameters {
   // Returns all parameters in the order of the layer's tensors.
   [[nodiscard]] const std::vector<NamedParameter>& all() const { return all_; }
 
-  // Returns an undefined tensor if there is no parameter of this name.
+  // Returns an undefined tensor if there is no parameter of this name. A quantised weight can be read
+  // between begin_task() and end_task().
   [[nodiscard]] at::Tensor tensor(const std::string& name) const;
+
+  // Expands the quantised weights, and releases what they were expanded to.
+  void begin_task();
+  void end_task();
 
   // Returns the weight, the bias and the LoRA pair of a linear layer, of which all but the weight
   // may be undefined.
   [[nodiscard]] LinearWeights linear(const std::string& name) const;
 
  private:
+  // A weight that the store has quantised.
+  struct Quantised {
+    at::Tensor bytes;  // the parameter
+    QuantisedShape shape;
+    std::vector<std::int64_t> sizes;
+    at::Tensor value;  // what the layer reads
+  };
+
+  const at::ScalarType dtype_;
   const LoraSettings lora_;
   std::vector<NamedParameter> all_;
   std::map<std::string, at::Tensor> by_name_;
+  std::vector<Quantised> quantised_;
 };
 
 }  // namespace rp::models

@@ -1,5 +1,6 @@
 // Implements rp::models::load() and inspect(), which describe a Hugging Face directory as layers.
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 
 #include <cmath>
 #include <functional>
@@ -21,6 +22,7 @@
 #include "models/batch_check.h"
 #include "models/checkpoint.h"
 #include "models/decoder.h"
+#include "models/layers/quantised_weights.h"
 #include "models/layers/scalar_type.h"
 #include "models/tensor_parts.h"
 #include "roundpipe/error.h"
@@ -79,6 +81,17 @@ class FileTensors {
     }
   }
 
+  // Reads a quantised parameter. Returns false if the files do not have it in its format.
+  [[nodiscard]] bool read_quantised(const WeightFiles& files, std::int64_t layer, const LayerTensor& parameter,
+                                    const at::Tensor& bytes) const {
+    const auto& places = places_[layer].at(parameter.name);
+    for (const auto& [tensor, part] : places) {
+      if (format_of(tensors_[tensor]) != parameter.format) return false;
+      read_quantised_part(files, tensors_[tensor], tensors_[tensor].parts[part], parameter.quantised_shape(), bytes);
+    }
+    return true;
+  }
+
   // Makes parameter `to` of the last layer read from where `from` of the first layer is stored.
   void tie(const std::string& to, const std::string& from) { places_.back()[to] = places_.front().at(from); }
 
@@ -105,13 +118,15 @@ class FileTensors {
 struct Source {
   ModelConfig config;
   TrainedParts parts;
+  at::ScalarType dtype;
   WeightFiles weights;
   FileTensors tensors;
   std::optional<SafetensorsFile> adapter{};  // the adapter from which the pairs start
   FileTensors adapter_tensors{};
 };
 
-std::shared_ptr<const Source> open_source(const std::filesystem::path& directory, const TrainedParts& parts) {
+std::shared_ptr<const Source> open_source(const std::filesystem::path& directory, at::ScalarType dtype,
+                                          const TrainedParts& parts) {
   ModelConfig config = trainable_config(directory);  // first: it names a family that is not supported
   WeightFiles weights = WeightFiles::open(directory);
   config = with_names_of(std::move(config), weights);
@@ -120,13 +135,43 @@ std::shared_ptr<const Source> open_source(const std::filesystem::path& directory
   const std::int64_t num_layers = config.num_layers() + 2;
   FileTensors tensors(checkpoint_tensors(config, find_expert_layout(config, weights)), num_layers);
   if (config.tied_head) tensors.tie(std::string(kHeadTensor), "weight");
-  auto source = std::make_shared<Source>(Source{std::move(config), parts, std::move(weights), std::move(tensors)});
+  auto source = std::make_shared<Source>(Source{std::move(config), parts, dtype, std::move(weights), std::move(tensors)});
   if (!parts.adapter.empty()) {
     source->adapter = SafetensorsFile::open(parts.adapter / kAdapterWeightsFile);
     check_adapter(source->config, parts, *source->adapter);
     source->adapter_tensors = FileTensors(adapter_tensors(source->config, parts), num_layers);
   }
   return source;
+}
+
+// Fills in the bytes of a quantised parameter.
+void initialize_quantised(const Source& source, std::int64_t layer, const LayerTensor& parameter,
+                          const at::Tensor& bytes) {
+  if (source.tensors.read_quantised(source.weights, layer, parameter, bytes)) return;
+  const QuantisedShape shape = parameter.quantised_shape();
+  const at::Tensor values = at::empty({shape.matrices, shape.rows, shape.columns}, source.dtype);
+  const bool is_read = source.tensors.read(source.weights, layer, parameter.name, values.view(parameter.shape));
+  RP_ASSERT(is_read);
+  bytes.zero_();  // also the gaps
+  at::parallel_for(0, shape.matrices, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t matrix = begin; matrix < end; ++matrix) {
+      const bool is_finite = quantise(values[matrix], shape, matrix, bytes);
+      RP_ASSERT(is_finite);  // read() has checked it
+    }
+  });
+}
+
+// Returns the values that a layer computes with, in fp32.
+at::Tensor initial_values(const Source& source, std::int64_t layer, const LayerTensor& parameter) {
+  if (parameter.format) {
+    const at::Tensor bytes = at::empty({parameter.quantised_bytes()}, at::kByte);
+    initialize_quantised(source, layer, parameter, bytes);
+    return expanded(bytes, parameter.quantised_shape(), parameter.shape, source.dtype).to(at::kFloat);
+  }
+  const at::Tensor values = at::empty(parameter.shape, at::kFloat);
+  const bool is_read = source.tensors.read(source.weights, layer, parameter.name, values);
+  RP_ASSERT(is_read);
+  return values;
 }
 
 // Sets the initial value of a pair, for which W x + scale B A x = W x; or for DoRA the lengths of
@@ -139,16 +184,17 @@ void begin_pair(const Source& source, std::int64_t layer, const std::string& par
     value.zero_();
   } else {
     const std::string weight = parameter.substr(0, parameter.rfind('.')) + ".weight";
-    const LayerTensors tensors = tensors_of_layer(source.config, layer);
-    const at::Tensor rows = at::empty(tensors.find(weight)->shape, at::kFloat);
-    const bool is_read = source.tensors.read(source.weights, layer, weight, rows);
-    RP_ASSERT(is_read);
+    const LayerTensors tensors = tensors_of_layer(source.config, layer, source.parts);
+    const at::Tensor rows = initial_values(source, layer, *tensors.find(weight));
     value.copy_(at::linalg_vector_norm(rows, 2, at::IntArrayRef{1}));
   }
 }
 
 void initialize(const Source& source, std::int64_t layer, const std::string& parameter, const at::Tensor& value) {
   if (layer == 0) check_tied_head(source.config, source.weights);
+  const LayerTensors tensors = tensors_of_layer(source.config, layer, source.parts);
+  const LayerTensor* tensor = tensors.find(parameter);
+  if (tensor->format) return initialize_quantised(source, layer, *tensor, value);
   if (source.adapter && source.adapter_tensors.read(*source.adapter, layer, parameter, value)) return;
   if (!source.tensors.read(source.weights, layer, parameter, value)) begin_pair(source, layer, parameter, value);
 }
@@ -158,7 +204,8 @@ LayerSpec describe(const std::shared_ptr<const Source>& source, std::int64_t lay
   LayerSpec spec;
   // The hash differs between processes that have read different files.
   spec.arguments_hash =
-      std::hash<std::string>()(cat(text_of_layer(config, layer), static_cast<int>(dtype), source->parts.lora.scale()));
+      std::hash<std::string>()(cat(text_of_layer(config, layer), static_cast<int>(dtype), source->parts.lora.scale(),
+                                   static_cast<int>(source->parts.frozen_weights)));
   spec.forward_cost = forward_cost(config, layer);
   if (layer == 0) {
     spec.name = "Embedding";
@@ -195,7 +242,7 @@ Model load(const std::filesystem::path& directory, at::ScalarType dtype, const T
                 cat("models::load(): weights of dtype ", c10::toString(dtype),
                     " are not supported; use bf16 (at::kBFloat16), fp16 (at::kHalf) or fp32 (at::kFloat)"));
   }
-  const std::shared_ptr<const Source> source = open_source(directory, parts);
+  const std::shared_ptr<const Source> source = open_source(directory, dtype, parts);
   const ModelConfig& config = source->config;
   Model model;
   const std::int64_t head = config.num_layers() + 1;
@@ -220,6 +267,8 @@ ModelInfo inspect(const std::filesystem::path& directory, const TrainedParts& pa
   ModelInfo info;
   info.num_trained = selection.num_trained;
   info.num_adapted = selection.num_adapted;
+  info.num_quantised = selection.num_quantised;
+  info.quantised_bytes = selection.quantised_bytes;
   for (const auto& [name, count] : selection.adapted)
     info.adapted += cat(info.adapted.empty() ? "" : ", ", name, " x", count);
   info.architecture = config.family;

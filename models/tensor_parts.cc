@@ -3,10 +3,12 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cstring>
 #include <functional>
 #include <numeric>
 #include <vector>
 
+#include "common/bad_input.h"
 #include "common/check.h"
 #include "common/text.h"
 #include "model_files/weights/mxfp4.h"
@@ -137,6 +139,34 @@ void read_part(const WeightFiles& weights, const CheckpointTensor& tensor, const
 void read_part(const SafetensorsFile& file, const CheckpointTensor& tensor, const TensorPart& part,
                const at::Tensor& value) {
   read_part_of(file, tensor, part, value);
+}
+
+std::optional<WeightFormat> format_of(const CheckpointTensor& tensor) {
+  if (tensor.packing == CheckpointTensor::Packing::kMxfp4) return WeightFormat::kMxfp4;
+  return std::nullopt;
+}
+
+void read_quantised_part(const WeightFiles& weights, const CheckpointTensor& tensor, const TensorPart& part,
+                         const QuantisedShape& shape, const at::Tensor& bytes) {
+  constexpr std::uint8_t kNotANumber = 0xFF;
+  const std::int64_t file_rows = matrix_of(tensor).rows, row_blocks = shape.columns / kMxfp4Block;
+  auto* const codes = static_cast<std::uint8_t*>(bytes.mutable_data_ptr());
+  std::uint8_t* const scales = codes + QuantisedLayout(shape).scales;
+  const auto read_rows_of = [&](const char* suffix, std::int64_t matrix, std::int64_t row_bytes, std::uint8_t* to) {
+    std::vector<std::uint8_t> rows(static_cast<std::size_t>(file_rows * row_bytes));
+    weights.read(tensor.name + suffix, rows.data(), rows.size(), static_cast<std::uint64_t>(matrix) * rows.size());
+    for (std::int64_t row = 0; row < shape.rows; ++row)
+      std::memcpy(to + row * row_bytes, rows.data() + (part.first_row + row * part.row_step) * row_bytes, row_bytes);
+  };
+  for (std::int64_t matrix = 0; matrix < shape.matrices; ++matrix) {
+    read_rows_of("_blocks", matrix, shape.code_bytes() / shape.rows, codes + matrix * shape.code_bytes());
+    std::uint8_t* const own_scales = scales + matrix * shape.scale_bytes();
+    read_rows_of("_scales", matrix, row_blocks, own_scales);
+    if (std::find(own_scales, own_scales + shape.scale_bytes(), kNotANumber) == own_scales + shape.scale_bytes())
+      continue;
+    throw bad_input(weights.file_of(tensor.name + "_scales"), "tensor ", quoted_name(tensor.name + "_scales"),
+                    " has a scale of 255, which makes the weights of its block NaN: the file is damaged");
+  }
 }
 
 at::Tensor assemble(const CheckpointTensor& tensor, std::int64_t expert, at::ScalarType dtype,

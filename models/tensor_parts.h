@@ -7,8 +7,10 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <optional>
 
 #include "common/dtype.h"
+#include "kernels/quantised_weights.h"
 #include "model_files/weights/checkpoint_tensors.h"
 #include "model_files/weights/safetensors_writer.h"
 #include "model_files/weights/weight_files.h"
@@ -28,6 +30,15 @@ void read_part(const WeightFiles& weights, const CheckpointTensor& tensor, const
 // The same for the file of an adapter.
 void read_part(const SafetensorsFile& file, const CheckpointTensor& tensor, const TensorPart& part,
                const at::Tensor& value);
+
+// Returns the format of a tensor that the files have quantised; nullopt if it is not.
+[[nodiscard]] std::optional<WeightFormat> format_of(const CheckpointTensor& tensor);
+
+// Reads the part of a quantised parameter that `tensor` has, as it is in the files, into `bytes`, the
+// whole parameter (models/layers/quantised_weights.h). Throws rp::Error (kBadInput). REQUIRES:
+// format_of(tensor) is the parameter's format; the same of `part` as read_part().
+void read_quantised_part(const WeightFiles& weights, const CheckpointTensor& tensor, const TensorPart& part,
+                         const QuantisedShape& shape, const at::Tensor& bytes);
 
 // Returns the values of a part's parameter: those of `expert`, or all if `expert` is -1. They may
 // have any floating dtype.

@@ -28,6 +28,10 @@ const std::vector<std::pair<std::string, Effort>> kEfforts = {
 const std::vector<std::pair<std::string, Effort>> kBriefEfforts = {kEfforts.begin(), kEfforts.begin() + 2};
 const std::vector<std::pair<std::string, RecomputeGrain>> kGrains = {{"stage", RecomputeGrain::kStage},
                                                                      {"layer", RecomputeGrain::kLayer}};
+const std::vector<std::pair<std::string, FrozenWeights>> kFrozenWeights = {{"nf4", FrozenWeights::kNf4},
+                                                                            {"mxfp4", FrozenWeights::kMxfp4},
+                                                                            {"fp8", FrozenWeights::kFp8},
+                                                                            {"none", FrozenWeights::kNone}};
 const std::vector<std::string> kCommands = {"plan", "simulate", "compare", "timeline"};
 
 constexpr const char* kHelp =
@@ -140,6 +144,8 @@ const Command kPlan = {
                 option("lora-targets", "NAMES", "all-linear",
                        "which linear layers have pairs: all-linear, a list, or a regular expression"),
                 option("lora-experts", "", "", "experts and routers have pairs, too"),
+                option("quantize", "FORMAT", "",
+                       "of frozen weights in host memory and uploads: nf4, mxfp4, fp8, none; default: as in the files"),
                 option("freeze", "REGEX", "", "weights that are not trained: a regular expression"),
                 option("train", "REGEX", "", "weights that are trained in any case"),
                 option("async", "", "", "asynchronous steps, with weights one step old"),
@@ -333,6 +339,7 @@ PlanOptions read_plan(const GivenOptions& given) {
   question.parts.lora.rank = count_of(given, "lora-rank", 0, 65536);
   question.parts.lora.targets = given.text("lora-targets");
   question.parts.lora.on_experts = given.has("lora-experts");
+  if (given.has("quantize")) question.parts.frozen_weights = chosen("quantize", given.text("quantize"), kFrozenWeights);
   if (given.has("freeze")) question.parts.freeze = given.text("freeze");
   if (given.has("train")) question.parts.train = given.text("train");
   question.asynchronous = given.has("async");

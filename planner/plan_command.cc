@@ -70,13 +70,15 @@ std::string beyond_positions(const ModelConfig& model, std::int64_t tokens) {
 using Items = std::vector<std::pair<std::string, std::uint64_t>>;
 
 Items items_of(const GpuMemory& memory) {
-  return {{"weights of two stages", memory.weights},
-          {"fp32 gradients", memory.accumulators},
-          {"rounded gradients", memory.gradients},
-          {"inputs", memory.inputs},
-          {"outputs", memory.outputs},
-          {"saved activations", memory.saved},
-          {"workspace", memory.workspace}};
+  Items items{{"weights of two stages", memory.weights},
+              {"fp32 gradients", memory.accumulators},
+              {"rounded gradients", memory.gradients},
+              {"inputs", memory.inputs},
+              {"outputs", memory.outputs},
+              {"saved activations", memory.saved},
+              {"workspace", memory.workspace}};
+  if (memory.expanded > 0) items.emplace_back("expanded weights", memory.expanded);
+  return items;
 }
 Items items_of(const HostMemory& memory) {
   Items items{{"weights", memory.weights},
@@ -117,6 +119,8 @@ std::string parts_text(const TrainedParts& parts) {
     text = cat(" --lora-rank ", lora.rank, lora.on_experts ? " --lora-experts" : "");
     if (lora.targets != LoraSettings{}.targets) text += cat(" --lora-targets '", lora.targets, "'");
   }
+  if (parts.frozen_weights != FrozenWeights::kAsInFiles)
+    text += cat(" --quantize ", frozen_weights_name(parts.frozen_weights));
   if (!parts.freeze.empty()) text += cat(" --freeze '", parts.freeze, "'");
   if (!parts.train.empty()) text += cat(" --train '", parts.train, "'");
   return text;

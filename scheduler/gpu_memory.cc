@@ -68,6 +68,7 @@ class StageMemories {
     const LayerCost& last = costs_[layers.end - 1];
     GpuMemory memory;
     memory.weights = kStageBuffers * weights_.of(layers);
+    memory.expanded = expanded_.of(layers);
     memory.workspace = forward_workspaces_.of(layers);
     memory.inputs = kInputPlaces * (by_layer ? inputs_.of(layers) : first.input_bytes);
     if (has_backward) {
@@ -85,7 +86,7 @@ class StageMemories {
  private:
   const Costs& costs_;
   const RecomputeGrain recompute_;
-  const RangeSums weights_{costs_, &LayerCost::weight_bytes}, inputs_{costs_, &LayerCost::input_bytes},
+  const RangeSums weights_{costs_, &LayerCost::weight_bytes}, expanded_{costs_, &LayerCost::expanded_bytes}, inputs_{costs_, &LayerCost::input_bytes},
       outputs_{costs_, &LayerCost::output_bytes}, gradient_elements_{costs_, &LayerCost::gradient_elements},
       gradients_{costs_, &LayerCost::gradient_bytes}, saved_{costs_, &LayerCost::saved_bytes};
   const RangeMaxima forward_workspaces_{costs_, &LayerCost::forward_workspace_bytes},
@@ -210,21 +211,24 @@ class LimitSearch {
 }  // namespace
 
 GpuMemory largest(const GpuMemory& a, const GpuMemory& b) {
-  const GpuMemory& inside = a.saved + a.workspace >= b.saved + b.workspace ? a : b;
+  const auto pool = [](const GpuMemory& memory) { return memory.saved + memory.workspace + memory.expanded; };
+  const GpuMemory& inside = pool(a) >= pool(b) ? a : b;
   return {.weights = std::max(a.weights, b.weights),
           .accumulators = std::max(a.accumulators, b.accumulators),
           .gradients = std::max(a.gradients, b.gradients),
           .inputs = std::max(a.inputs, b.inputs),
           .outputs = std::max(a.outputs, b.outputs),
           .saved = inside.saved,
-          .workspace = inside.workspace};
+          .workspace = inside.workspace,
+          .expanded = inside.expanded};
 }
 
 std::string memory_text(const GpuMemory& memory) {
   return cat("weights of two stages ", bytes_text(memory.weights), ", fp32 gradients ", bytes_text(memory.accumulators),
              ", rounded gradients ", bytes_text(memory.gradients), ", inputs and outputs ",
              bytes_text(memory.inputs + memory.outputs), ", saved activations ", bytes_text(memory.saved),
-             ", workspace ", bytes_text(memory.workspace));
+             ", workspace ", bytes_text(memory.workspace),
+             memory.expanded > 0 ? cat(", expanded weights ", bytes_text(memory.expanded)) : "");
 }
 
 GpuMemory stage_memory(const Costs& costs, LayerRange layers, Phase phase, RecomputeGrain recompute) {
@@ -236,6 +240,7 @@ GpuMemory stage_memory(const Costs& costs, LayerRange layers, Phase phase, Recom
     const LayerCost& cost = costs[i];
     saved_boundaries += cost.output_bytes;
     memory.weights += kStageBuffers * cost.weight_bytes;
+    memory.expanded += cost.expanded_bytes;
     memory.workspace = std::max(memory.workspace, cost.forward_workspace_bytes);
     if (by_layer) memory.inputs += kInputPlaces * cost.input_bytes;
     if (!has_backward) continue;

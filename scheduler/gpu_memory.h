@@ -27,15 +27,16 @@ struct GpuMemory {
   std::uint64_t outputs = 0;       // of two microbatches: activations and gradients that go to the host
   std::uint64_t saved = 0;         // kept between recompute (or the fused stage's forward) and backward
   std::uint64_t workspace = 0;     // temporary, inside a layer
+  std::uint64_t expanded = 0;      // quantised weights of the stage that computes, expanded
 
   [[nodiscard]] std::uint64_t total() const {
-    return weights + accumulators + gradients + inputs + outputs + saved + workspace;
+    return weights + accumulators + gradients + inputs + outputs + saved + workspace + expanded;
   }
   bool operator==(const GpuMemory&) const = default;
 };
 
-// Returns the larger one of each buffer. `saved` and `workspace` share one pool, which one stage
-// uses at a time, so both come from the argument in which their sum is larger.
+// Returns the larger one of each buffer. `saved`, `workspace` and `expanded` share one pool, which
+// one stage uses at a time, so they come from the argument in which their sum is larger.
 [[nodiscard]] GpuMemory largest(const GpuMemory& a, const GpuMemory& b);
 
 // Returns a text such as "weights of two stages 1.2 GiB, fp32 gradients ...".

@@ -19,6 +19,7 @@ struct LayerCost {
   PassCost backward{};  // without recompute
 
   std::uint64_t weight_bytes = 0;    // uploaded for each stage
+  std::uint64_t expanded_bytes = 0;  // of quantised weights, expanded while a task computes
   std::uint64_t gradient_bytes = 0;  // downloaded by each backward; one gradient for each use of a tied parameter
   std::uint64_t input_bytes = 0;     // activation of one microbatch in front of the layer
   std::uint64_t output_bytes = 0;    // activation of one microbatch after the layer

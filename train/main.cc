@@ -124,9 +124,10 @@ int main(int argc, char** argv) {
   if (session.node() > 0) rp::set_quiet();
   check_nodes(session, settings);
   if (!settings.parts.adapter.empty()) {
-    const double dropout = settings.parts.lora.dropout;
-    settings.parts = rp::models::read_adapter(settings.parts.adapter);
-    if (dropout > 0) settings.parts.lora.dropout = dropout;
+    const rp::TrainedParts given = settings.parts;
+    settings.parts = rp::models::read_adapter(given.adapter);
+    settings.parts.frozen_weights = given.frozen_weights;
+    if (given.lora.dropout > 0) settings.parts.lora.dropout = given.lora.dropout;
   }
   if (session.is_emulated()) {
     rp::train_emulated(session, settings, pipeline_options(settings));

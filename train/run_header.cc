@@ -63,6 +63,11 @@ std::string trained_text(const LoraSettings& lora, const models::ModelInfo& mode
       cat(grouped(model.num_trained), " parameters, ",
           rounded(100.0 * static_cast<double>(model.num_trained) / static_cast<double>(model.num_parameters)),
           " % of the model's");
+  if (model.num_quantised > 0) {
+    text += cat("; ", grouped(model.num_quantised), " frozen ones are quantised, with ",
+                rounded(8.0 * static_cast<double>(model.quantised_bytes) / static_cast<double>(model.num_quantised)),
+                " bits each");
+  }
   if (lora.rank == 0) return text;
   return text + cat("; pairs of rank ", lora.rank, lora.is_dora ? " (DoRA)" : "", ", scaled by ", lora.scale(), ", at ",
                     grouped(model.num_adapted), " linear layers: ", model.adapted);

@@ -50,6 +50,7 @@ void GradientDownloader::write_totals(const RunningTask& task) const {
       memory.input_bytes = measured.input_bytes;
       memory.output_bytes = measured.output_bytes;
       memory.forward_workspace_bytes = measured.forward_workspace_bytes;
+      memory.expanded_bytes = measured.expanded_bytes;
     }
     if (phase == Phase::kForward) continue;
     memory.saved_bytes = measured.saved_bytes;

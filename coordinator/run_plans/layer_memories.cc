@@ -30,6 +30,7 @@ bool LayerMemories::add(const RoundTable& table) {
     raise(cost.input_bytes, memory.input_bytes);
     raise(cost.output_bytes, memory.output_bytes);
     raise(cost.saved_bytes, memory.saved_bytes);
+    raise(cost.expanded_bytes, memory.expanded_bytes);
     raise(cost.forward_workspace_bytes, memory.forward_workspace_bytes);
     raise(cost.backward_workspace_bytes, std::max(memory.recompute_workspace_bytes, memory.backward_workspace_bytes));
   }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cmath>
+#include <cstdint>
 #include <filesystem>
 #include <string>
 
@@ -38,6 +39,25 @@ struct LoraSettings {
   bool operator==(const LoraSettings&) const = default;
 };
 
+// How the store has the frozen weights of linear layers: those of attention, MLPs and experts, but
+// not routers, gates and the LM head. Workers expand them after the upload. kAsInFiles: as in the
+// files. kNone: in the model's dtype. The other formats, which docs/design/quantised-weights.md
+// describes, apply to weights that are not quantised in the files; kMxfp4 only to those whose number
+// of inputs is a multiple of 32.
+enum class FrozenWeights : std::uint8_t { kAsInFiles, kNone, kNf4, kMxfp4, kFp8 };
+
+// Returns the name in options of programs, such as "nf4".
+[[nodiscard]] constexpr const char* frozen_weights_name(FrozenWeights format) {
+  switch (format) {
+    case FrozenWeights::kAsInFiles: return "as the files";
+    case FrozenWeights::kNone: return "none";
+    case FrozenWeights::kNf4: return "nf4";
+    case FrozenWeights::kMxfp4: return "mxfp4";
+    case FrozenWeights::kFp8: return "fp8";
+  }
+  return "";
+}
+
 // The parts of a model that are trained. Without pairs, everything is trained; with pairs, only
 // they are. Then the weights that match `freeze` are excluded, and finally those that match `train`
 // are included. Both are regular expressions (ECMAScript) that are searched for in the names of
@@ -51,6 +71,7 @@ struct TrainedParts {
   // The folder of a PEFT adapter from which the pairs start; models::read_adapter() returns its
   // settings. Empty: the pairs start with their initial values.
   std::filesystem::path adapter{};
+  FrozenWeights frozen_weights = FrozenWeights::kAsInFiles;
 
   bool operator==(const TrainedParts&) const = default;
 };

@@ -8,12 +8,16 @@ std::vector<LinearShape> linears_of(const DecoderLayerConfig& layer, std::int64_
   const auto add = [&](const std::string& name, std::int64_t out, std::int64_t in, bool has_bias = false) {
     linears.push_back({.name = name, .out = out, .in = in, .has_bias = has_bias});
   };
+  const auto add_gate = [&](const std::string& name, std::int64_t out) {
+    add(name, out, hidden);
+    linears.back().is_gate = true;
+  };
   if (layer.delta_net) {
     const DeltaNetConfig& net = *layer.delta_net;
     add("linear_attn.in_proj_qkv", net.convolved_width(), hidden);
     add("linear_attn.in_proj_z", net.value_width(), hidden);
-    add("linear_attn.in_proj_b", net.num_value_heads, hidden);
-    add("linear_attn.in_proj_a", net.num_value_heads, hidden);
+    add_gate("linear_attn.in_proj_b", net.num_value_heads);
+    add_gate("linear_attn.in_proj_a", net.num_value_heads);
     add("linear_attn.out_proj", hidden, net.value_width());
   } else {
     const AttentionConfig& attention = layer.attention;
@@ -34,7 +38,10 @@ std::vector<LinearShape> linears_of(const DecoderLayerConfig& layer, std::int64_
   };
   const std::int64_t num_experts = mlp.experts ? mlp.experts->num : 0, uses = mlp.uses_per_token();
   const std::string start = mlp.experts ? "mlp.experts." : "mlp.";
-  if (mlp.experts) add_mlp(mlp.experts->router_name, mlp.experts->num, hidden, 0, 1);
+  if (mlp.experts) {
+    add_mlp(mlp.experts->router_name, mlp.experts->num, hidden, 0, 1);
+    linears.back().is_gate = true;
+  }
   add_mlp(start + "gate_proj", mlp.intermediate, hidden, num_experts, uses);
   add_mlp(start + "up_proj", mlp.intermediate, hidden, num_experts, uses);
   add_mlp(start + "down_proj", hidden, mlp.intermediate, num_experts, uses);
@@ -43,7 +50,7 @@ std::vector<LinearShape> linears_of(const DecoderLayerConfig& layer, std::int64_
     add(shared.name + ".gate_proj", shared.intermediate, hidden);
     add(shared.name + ".up_proj", shared.intermediate, hidden);
     add(shared.name + ".down_proj", hidden, shared.intermediate);
-    if (shared.has_gate) add(shared.name + "_gate", 1, hidden);
+    if (shared.has_gate) add_gate(shared.name + "_gate", 1);
   }
   return linears;
 }

@@ -20,6 +20,7 @@ struct LinearShape {
   std::int64_t num_experts = 0;  // 0: not a layer of the experts
   std::int64_t uses_per_token = 1;
   bool is_expert_part = false;  // a layer of the experts or the router
+  bool is_gate = false;         // few outputs that decide: a router, gates of a whole head
 };
 // Returns the linear layers in the order of the computation.
 [[nodiscard]] std::vector<LinearShape> linears_of(const DecoderLayerConfig& layer, std::int64_t hidden);

@@ -26,6 +26,8 @@ class LayerMeter {
   // Begins a pass of a layer. The end_...() method that is called at its end determines what kind
   // of pass it was. The maximum over the microbatches is kept.
   void start() { before_ = device_.take_tensor_bytes().now; }
+  // Ends the beginning of a task.
+  void end_beginning(std::size_t layer) { layers_[layer].expanded_bytes = growth().kept; }
   // Ends a forward without a graph.
   void end_forward(std::size_t layer, const Tensors& inputs, const Tensors& outputs);
   // Ends a forward with a graph, in a fused stage or in a recompute.

@@ -43,17 +43,17 @@ void StageLayers::bind_layer(const StageTask& task, int layer) {
   const auto tensors = catalogue_.tensors_of(command.catalogue_layer(layer));
   for (std::size_t i = 0; i < tensors.size(); ++i) bind_parameter(task, tensors[i], place.parameters[i].value);
   const bool trains = command.round_mode == RoundMode::kTrain;
-  run_user_code(layer, [&] {
-    if (place.trains != trains) place.layer->train(trains);
-    place.trains = trains;
-    place.layer->begin_task();
-  });
+  if (place.trains == trains) return;
+  place.trains = trains;
+  run_user_code(layer, [&] { place.layer->train(trains); });
 }
 
-void StageLayers::release(const StageTask& task) {
-  const Command& command = *task.command;
-  for (int layer = command.first_layer; layer < command.end_layer; ++layer)
-    run_user_code(layer, [&] { built(command, layer).layer->end_task(); });
+void StageLayers::begin_task(const Command& command, int layer) {
+  run_user_code(layer, [&] { built(command, layer).layer->begin_task(); });
+}
+
+void StageLayers::end_task(const Command& command, int layer) {
+  run_user_code(layer, [&] { built(command, layer).layer->end_task(); });
 }
 
 void StageLayers::bind_parameter(const StageTask& task, const TensorRecord& record, at::Tensor& parameter) const {

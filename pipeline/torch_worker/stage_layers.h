@@ -28,11 +28,12 @@ class StageLayers {
   // All arguments must outlive it.
   StageLayers(const std::vector<PipelineCode>& pipelines, const Catalogue& catalogue, TorchDevice& device);
 
-  // Prepares the task's layers: points them at its weights and accumulators, sets the mode of its
-  // round, and lets them begin the task. Throws LayerFailure.
+  // Prepares the task's layers: points them at its weights and accumulators, and sets the mode of
+  // its round. Throws LayerFailure.
   void bind(const StageTask& task);
-  // Lets the task's layers end it. REQUIRES: bind() was called for it.
-  void release(const StageTask& task);
+  // Let a layer of the task begin it and end it. Throw LayerFailure. REQUIRES: bind() was called.
+  void begin_task(const Command& command, int layer);
+  void end_task(const Command& command, int layer);
 
   // REQUIRES: bind() was called for the task of this command, and the layer belongs to the task.
   [[nodiscard]] Layer& layer(const Command& command, int layer) { return *built(command, layer).layer; }

@@ -114,6 +114,11 @@ void TorchStageExecutor::begin(const StageTask& task) {
   recomputed_.clear();
   meter_.begin(command.end_layer - command.first_layer);
   layers_.bind(task);
+  for (int layer = command.first_layer; layer < command.end_layer; ++layer) {
+    meter_.start();
+    layers_.begin_task(command, layer);
+    meter_.end_beginning(place_of(command, layer));
+  }
 }
 
 void TorchStageExecutor::give_buffers(const Run& run) {
@@ -389,7 +394,8 @@ void TorchStageExecutor::end(const StageTask& task, TaskTotals& totals) {
                             .num_elements = group.num_elements,
                             .square_sum = results_.square_sum(i)});
   }
-  layers_.release(task);
+  for (int layer = task.command->first_layer; layer < task.command->end_layer; ++layer)
+    layers_.end_task(*task.command, layer);
   totals.layer_memory = meter_.layers();
   totals.resident_bytes = meter_.resident_bytes();
   totals.results = results_.end();

@@ -45,6 +45,7 @@ struct LayerBytes {
   double input = 0;     // one microbatch's activation in front of the layer
   // Other needs of GPU memory, as in LayerCost. Used for memory over time only.
   double accumulator = 0;  // fp32 gradients
+  double expanded = 0;     // quantised weights, while a task computes
   double saved = 0;        // of one microbatch, between recompute and backward
   double forward_workspace = 0;
   double backward_workspace = 0;

@@ -22,6 +22,7 @@ MemoryAccount::MemoryAccount(const RunWork& work, const std::vector<RunStage>& s
     for (int i = stage.work.layers.first; i < stage.work.layers.end; ++i) {
       const LayerBytes& layer = layers_[i];
       inside.weights += whole(layer.weights);
+      inside.expanded += whole(layer.expanded);
       forward = std::max(forward, layer.forward_workspace);
       if (stage.work.kind == TaskKind::kForward) continue;
       backward = std::max(backward, layer.backward_workspace);
@@ -39,6 +40,7 @@ void MemoryAccount::begin_compute(double now, int gpu, int stage, bool is_recomp
   const RunStage& what = stages_[stage];
   const bool begins = is_recompute || !what.is_backward();
   if (begins && starts_task) take(gpu, now, &GpuMemory::accumulators, inside.accumulators);
+  if (begins && starts_task) take(gpu, now, &GpuMemory::expanded, inside.expanded);
   if (begins) take(gpu, now, &GpuMemory::saved, inside.saved);
   take(gpu, now, &GpuMemory::workspace, is_recompute ? inside.forward_workspace : inside.workspace);
   if (!is_recompute) take(gpu, now, &GpuMemory::outputs, whole(what.output_bytes));
@@ -55,6 +57,7 @@ void MemoryAccount::end_compute(double now, int gpu, int stage, bool is_recomput
   if (!ends_task) return;
   give_back(gpu, now, &GpuMemory::weights, inside.weights);
   give_back(gpu, now, &GpuMemory::accumulators, inside.accumulators);
+  give_back(gpu, now, &GpuMemory::expanded, inside.expanded);
   for (const int layer : what.trained_layers) take(gpu, now, &GpuMemory::gradients, whole(layers_[layer].gradient));
 }
 

@@ -36,6 +36,7 @@ class MemoryAccount {
   struct Inside {
     std::uint64_t weights = 0;  // of all its layers, which are given back together
     std::uint64_t accumulators = 0;
+    std::uint64_t expanded = 0;
     std::uint64_t saved = 0;              // of the layers that are recomputed together
     std::uint64_t forward_workspace = 0;  // of the recompute, if there is one
     std::uint64_t workspace = 0;          // of everything else

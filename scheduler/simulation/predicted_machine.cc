@@ -60,6 +60,7 @@ std::vector<LayerBytes> predicted_bytes(const std::vector<LayerCost>& costs, con
                       .updated = trained * element,
                       .input = static_cast<double>(cost.input_bytes),
                       .accumulator = kFp32 * gradients,
+                      .expanded = static_cast<double>(cost.expanded_bytes),
                       .saved = static_cast<double>(cost.saved_bytes),
                       .forward_workspace = static_cast<double>(cost.forward_workspace_bytes),
                       .backward_workspace = static_cast<double>(cost.backward_workspace_bytes)});

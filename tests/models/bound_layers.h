@@ -42,12 +42,19 @@ class BoundLayer {
   BoundLayer(const LayerSpec& spec, at::ScalarType dtype, std::int64_t shift = 0, at::Device device = at::kCPU)
       : layer_(spec.make()) {
     std::int64_t elements = shift;
-    for (const NamedParameter& parameter : layer_->parameters()) elements += padded(parameter.value.numel());
+    for (const NamedParameter& parameter : layer_->parameters())
+      elements += parameter.keeps_dtype ? 0 : padded(parameter.value.numel());
     const auto options = at::TensorOptions().device(device);
     const at::Tensor weights = at::zeros({elements}, options.dtype(dtype));
     const at::Tensor gradients = at::zeros({elements}, options.dtype(at::kFloat));
     std::int64_t first = shift;
     for (NamedParameter& parameter : layer_->parameters()) {
+      if (parameter.keeps_dtype) {
+        const at::Tensor value = at::zeros(parameter.value.sizes(), parameter.value.scalar_type());
+        spec.initialize(parameter.name, value);
+        parameter.value.set_data(value.to(device));
+        continue;
+      }
       const std::int64_t count = parameter.value.numel();
       const auto view = [&](const at::Tensor& array) {
         return array.narrow(0, first, count).view(parameter.value.sizes());
@@ -62,6 +69,7 @@ class BoundLayer {
     }
     weights_ = weights;
     gradients_ = gradients;
+    layer_->begin_task();
   }
 
   Tensors operator()(const Tensors& inputs) {

@@ -35,7 +35,7 @@ class CasesTest(unittest.TestCase):
         for family in family_checks.FAMILIES:
             folders = list((CASES / family).iterdir())
             packed = [b'"documents"' in (folder / "inputs.safetensors").read_bytes()[:300] for folder in folders]
-            self.assertEqual(set(packed), {False, True}, family)
+            self.assertEqual(set(packed), {False, True} if len(folders) > 1 else {False}, family)
             for folder in folders:
                 config = json.loads((folder / "config.json").read_text())
                 for key in ("hidden_size", "head_dim", "intermediate_size", "moe_intermediate_size", "vocab_size"):
@@ -55,8 +55,9 @@ class CasesTest(unittest.TestCase):
 
     def test_models_are_small_enough_for_a_bundle(self):
         sizes = [sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) for folder in case_folders(CASES)]
-        # 5 models of each family, 2 of odd sizes, and the adapters.
-        whole = sum(sizes) / len(sizes) * (len(family_checks.FAMILIES) * 7 + 7)
+        # 5 models of each family and 2 of odd sizes; one of a family of multimodal models; and the adapters.
+        multimodal = sum(len(list((CASES / family).iterdir())) == 1 for family in family_checks.FAMILIES)
+        whole = sum(sizes) / len(sizes) * (len(family_checks.FAMILIES) * 7 - multimodal * 6 + 7)
         self.assertLess(whole, 24 << 20)
 
 

@@ -5,7 +5,8 @@ machines with a GPU on which these packages are not installed.
 
 OUTPUT/GROUP/NAME contains a model in bf16, inputs.safetensors, adapter/ if there is an adapter, expected.safetensors with values in fp32, and
 bf16.json with the distances of transformers' own bf16 from these values. The groups are: each family, with `--models` models whose sizes are multiples
-of 8; `adapters`, with `--adapters` of each kind; `odd_sizes`, with `--odd` models of each family, as tests/parity compares them on the CPU.
+of 8, or one if its models are multimodal; `adapters`, with `--adapters` of each kind; `odd_sizes`, with `--odd` models of each family of text models,
+as tests/parity compares them on the CPU.
 
 A case is made from the first suitable seed. Models are left out if they are large, if their gradients amplify the rounding of fp32, or if the
 distance of transformers' own bf16 depends on the last bits of the weights. Models with routers get tokens for which the choice of experts is
@@ -120,8 +121,9 @@ def write_case(folder: Path, model, values) -> None:
         raise LeftOut("bf16 right by chance")
     save_file({name: value.detach().clone().contiguous() for name, value in expected.items()}, folder / "expected.safetensors")
     (folder / "bf16.json").write_text(json.dumps(of_bf16))
-    # bf16 represents the weights exactly, and needs half the space.
-    save_file({name: tensor.to(torch.bfloat16) if tensor.is_floating_point() else tensor for name, tensor in tensors.items()},
+    # bf16 represents the weights exactly, but not the corrections of routers, and needs half the space.
+    is_exact = lambda name, tensor: tensor.is_floating_point() and not name.endswith("e_score_correction_bias")
+    save_file({name: tensor.to(torch.bfloat16) if is_exact(name, tensor) else tensor for name, tensor in tensors.items()},
               folder / "model.safetensors", metadata={"format": "pt"})
 
 
@@ -176,10 +178,12 @@ def make_all(output: Path, families: list[str], models: int, odd: int, adapters:
         print(f"{group} {name}: left out {dict(left_out) or 'none'}", flush=True)
 
     for family in families:
-        for i in range(models):
+        # The text part of a multimodal model has the mathematics of its own family, and other names.
+        has_own_text = hasattr(transformers.AutoConfig.for_model(family), "text_config")
+        for i in range(1 if has_own_text else models):
             # Every second model has packed documents.
             make(family, str(i), i, lambda seed, folder: make_family_case(family, seed, folder, i % 2 == 1, whole_sizes, lengths_of(family)))
-        for i in range(odd):
+        for i in range(0 if has_own_text else odd):
             make("odd_sizes", f"{family}-{i}", i, lambda seed, folder: make_family_case(family, seed, folder, None, parity_test.as_they_are, (1, 5, 16, 33)))
     for i in range(adapters):
         for family, kind in ADAPTERS:

@@ -20,6 +20,7 @@ FAMILIES = {
                     "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]},
     "glm4_moe": {"n_routed_experts": 8, "num_experts_per_tok": 3, "n_group": 4, "topk_group": 2, "moe_intermediate_size": 16,
                  "routed_scaling_factor": 2.5, "use_qk_norm": True, "attention_bias": True},
+    "gpt_oss": {"num_local_experts": 6, "num_experts_per_tok": 2, "intermediate_size": 64, "sliding_window": 7},
     "qwen3_5_text": HYBRID,
     "qwen3_5_moe_text": HYBRID | {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 24},
     "qwen3_moe": {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "norm_topk_prob": True, "mlp_only_layers": [1]},
@@ -34,13 +35,30 @@ def make_model(family: str, folder: Path) -> Path:
 
     torch.manual_seed(4)
     vocabulary = json.loads((SAMPLE / "model" / "config.json").read_text())["vocab_size"]
-    config = AutoConfig.for_model(family, vocab_size=vocabulary, **COMMON, **FAMILIES[family])
+    config = AutoConfig.for_model(family, vocab_size=vocabulary, **COMMON | FAMILIES[family])
     AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).save_pretrained(folder)
     if "linear_attention" in FAMILIES[family].get("layer_types", []):
         use_fp32_for_decays(folder / "model.safetensors")
     if family == "glm4_moe":
         correct_routers(folder / "model.safetensors")
+    if family == "gpt_oss":
+        pack_experts(folder)
     return folder
+
+
+def pack_experts(folder: Path) -> None:
+    """Replaces the experts by random ones in MXFP4, in the layout of OpenAI's files."""
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(folder / "model.safetensors")
+    for name in [name for name in tensors if ".experts." in name and not name.endswith("_bias")]:
+        experts, inputs, outputs = tensors.pop(name).shape
+        tensors[f"{name}_blocks"] = torch.randint(0, 256, (experts, outputs, inputs // 32, 16), dtype=torch.uint8)
+        tensors[f"{name}_scales"] = torch.randint(121, 124, (experts, outputs, inputs // 32), dtype=torch.uint8)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((folder / "config.json").read_text()) | {"quantization_config": {"quant_method": "mxfp4"}}
+    (folder / "config.json").write_text(json.dumps(config))
 
 
 def correct_routers(file: Path) -> None:
@@ -120,6 +138,34 @@ class FamiliesBitsTest(LaunchedTest):
 
     def test_pairs_of_a_hybrid(self):
         self.check("qwen3_5_text", **PAIRS)
+
+    def test_nf4(self):
+        self.check("gemma3_text", quantize="nf4", **PAIRS)
+
+    def test_fp8(self):
+        self.check("qwen3_moe", quantize="fp8", freeze="experts")
+
+    def test_experts_that_the_files_have_in_mxfp4(self):
+        from safetensors.torch import load_file
+        from transformers.integrations.mxfp4 import convert_moe_packed_tensors
+
+        self.check("gpt_oss", lora_rank=4, lora_experts=True)
+        read = load_file(self.directory / "model" / "model.safetensors")
+        outputs = {}
+        for stored in (None, "none"):
+            output = self.directory / f"merged {stored}"
+            text = self.run_train(settings(output, model=self.directory / "model", lora_rank=4, quantize=stored, save_merged=True)).stdout
+            self.assertEqual("frozen ones are quantised, with 4.25 bits each" in text, stored is None, text)
+            outputs[stored] = load_file(output / "merged" / "model.safetensors")
+            self.assertNotIn("quantization_config", json.loads((output / "merged" / "config.json").read_text()))
+        self.assertEqual(outputs[None].keys(), outputs["none"].keys())
+        for name, value in outputs[None].items():
+            self.assertEqual(value.tolist(), outputs["none"][name].tolist(), f"{name}: expanded on the device or at the start, it is the same")
+            if f"{name}_blocks" in read:
+                self.assertEqual(value.tolist(), convert_moe_packed_tensors(read[f"{name}_blocks"], read[f"{name}_scales"]).tolist(), "nothing has changed it")
+
+    def test_nothing_to_quantise_is_refused(self):
+        self.refused(2, "frozen weights are to be quantised", "no weight of a linear layer is frozen", quantize="nf4")
 
     def test_balance_of_a_model_without_experts_is_refused(self):
         self.refused(2, "--router-aux-loss 0.1 balances experts", "(llama) has none; leave it out", router_aux_loss=0.1)

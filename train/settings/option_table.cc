@@ -14,6 +14,10 @@ constexpr Choices<LearningRateSchedule> kSchedules = {{"constant", LearningRateS
                                                       {"wsd", LearningRateSchedule::kWarmupStableDecay}};
 constexpr Choices<FinalModel> kFinalModels = {{"last", FinalModel::kLast}, {"best", FinalModel::kBest}};
 constexpr Choices<DType> kDTypes = {{"bf16", DType::kBFloat16}, {"fp16", DType::kFloat16}, {"fp32", DType::kFloat32}};
+constexpr Choices<FrozenWeights> kFrozenWeights = {{"nf4", FrozenWeights::kNf4},
+                                                  {"mxfp4", FrozenWeights::kMxfp4},
+                                                  {"fp8", FrozenWeights::kFp8},
+                                                  {"none", FrozenWeights::kNone}};
 constexpr Choices<RecomputeGrain> kGrains = {{"stage", RecomputeGrain::kStage}, {"layer", RecomputeGrain::kLayer}};
 
 constexpr std::int64_t kMaxSteps = 1'000'000'000;
@@ -282,6 +286,14 @@ const std::vector<TrainOption>& train_options() {
                        "Always train the weights in whose names this regular expression is found, also next to pairs"),
                   [](auto& s) -> auto& { return s.parts.train; })
           .unset_where([](const TrainSettings& s) { return s.parts.train.empty(); }, "nothing"),
+      choice_option(spec("quantize", "nf4|mxfp4|fp8|none", "as the files",
+                         "Keep frozen weights of linear layers in 4 or 8 bits in host memory and uploads",
+                         "[Quantise](#quantised-frozen-weights) the frozen weights of linear layers in host memory and "
+                         "uploads: 4 bits (`nf4`, `mxfp4`) or 8 (`fp8`). Without it they are quantised if they are in "
+                         "the files; `none`: never"),
+                    [](auto& s) -> auto& { return s.parts.frozen_weights; }, kFrozenWeights)
+          .unset_where([](const TrainSettings& s) { return s.parts.frozen_weights == FrozenWeights::kAsInFiles; },
+                       "as the files"),
       switch_option(spec("save-merged", "", "off", "Write merged/, too: the model with its adapter in the weights"),
                     &TrainSettings::saves_merged)
           .for_pairs(),
