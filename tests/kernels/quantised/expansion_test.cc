@@ -179,10 +179,10 @@ TEST(ExpandWeights, AnyRangeOfElementsIsWrittenAndNothingElse) {
     for (const QuantisedShape& shape : border_shapes(format)) {
       const std::vector<std::byte> bytes = random_weights(shape, 4);
       const std::int64_t count = shape.matrices * shape.num_elements();
-      for (int i = 0; i < 3; ++i) {
+      for (const DType dtype : kElementTypes) {
         const auto at = [&] { return static_cast<std::int64_t>(generator() % static_cast<unsigned>(count + 1)); };
         const std::int64_t one = at(), other = at();
-        expect_defined_values(shape, bytes, kElementTypes[i], std::min(one, other), std::max(one, other));
+        expect_defined_values(shape, bytes, dtype, std::min(one, other), std::max(one, other));
       }
     }
   }

@@ -123,6 +123,27 @@ TEST(QuantiseWeights, Nf4TakesTheNearestOfSixteenValuesAndTheLowerOneInATie) {
   }
 }
 
+// A quotient and a product with the reciprocal differ in the last bit, which matters next to a border.
+TEST(QuantiseWeights, Nf4DividesOnlyShortBlocksByTheirScales) {
+  int num_different = 0;
+  for (float scale = 0.01F; scale < 0.02F; scale += 1e-5F) {
+    for (int k = 0; k < 15; ++k) {
+      const float border = (kNf4Codes.at[k] + kNf4Codes.at[k + 1]) / 2, x = border * scale;
+      if ((x / scale > border) == (x * (1 / scale) > border)) continue;
+      ++num_different;
+      for (const std::int64_t count : {2, 64}) {
+        std::vector<float> wanted(static_cast<std::size_t>(count), scale);
+        wanted[1] = x;
+        const QuantisedShape shape{WeightFormat::kNf4, 1, 1, count};
+        const std::vector<std::byte> bytes = quantised(weight_kernels(), shape, Values(DType::kFloat32, wanted));
+        const float scaled = count < 64 ? x / scale : x * (1 / scale);
+        ASSERT_EQ(code_of(matrix_of({shape, bytes.data()}, 0), 1), scaled > border ? k + 1 : k) << scale << " " << x;
+      }
+    }
+  }
+  EXPECT_GT(num_different, 100);
+}
+
 TEST(QuantiseWeights, ScalesOfDoubleQuantisationAreTheNearestOf256Values) {
   const QuantisedShape shape{WeightFormat::kNf4Double, 2, 301, 129};  // 607 blocks, so the last 256 are not complete
   const QuantisedShape simple{WeightFormat::kNf4, 2, 301, 129};

@@ -175,6 +175,10 @@ class Nf4Test(References):
         for factor in (1.0, 0.3, 7e-5):
             theirs, _ = bnb.quantize_4bit(weight * factor, blocksize=64, quant_type="nf4")
             self.assertTrue(torch.equal(self.parts("nf4", weight * factor)[0], theirs.view(-1)), factor)
+        for factor in torch.rand(20):
+            short = torch.cat([factor.view(1), near * factor]).view(1, -1)
+            theirs, _ = bnb.quantize_4bit(short, blocksize=64, quant_type="nf4")
+            self.assertTrue(torch.equal(self.parts("nf4", short)[0], theirs.view(-1)), factor)
 
     def test_scales_are_quantised_to_their_bytes(self):
         for shape in ((128, 128), (256, 512), (300, 1024), (5, 640)):
