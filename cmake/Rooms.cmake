@@ -46,7 +46,7 @@ rp_room(cuda USES common common/system hoststore/memory hoststore device)
 rp_room(nccl USES common common/system hoststore)
 rp_room(model_files/config USES common common/checked_files kernels)
 rp_room(model_files USES common common/checked_files scheduler kernels model_files/config)
-rp_room(model_files/weights USES common common/files common/checked_files model_files/config model_files)
+rp_room(model_files/weights USES common common/files common/checked_files kernels model_files/config model_files)
 rp_room(hoststore/task_file USES common common/checked_files hoststore model_files/weights)
 rp_room(planner/prediction USES common common/checked_files scheduler scheduler/simulation model_files/config model_files)
 rp_room(planner/timeline USES common common/files scheduler scheduler/simulation)
@@ -77,7 +77,7 @@ rp_room(launcher USES common common/system common/files hoststore hoststore/reco
         launcher/events launcher/hosts launcher/doctor launcher/hosts_doctor launcher/view)
 rp_room(models/layers LIBTORCH USES common kernels kernels/cpu kernels/cpu/quantised model_files/config model_files)
 rp_room(models/layers/delta_net LIBTORCH USES kernels/cpu model_files models/layers)
-rp_room(models LIBTORCH USES common common/checked_files kernels model_files/config model_files model_files/weights models/layers
+rp_room(models LIBTORCH USES common common/checked_files kernels kernels/cpu/quantised model_files/config model_files model_files/weights models/layers
         models/layers/delta_net)
 rp_room(pipeline/description LIBTORCH USES common common/system hoststore models/layers)
 rp_room(pipeline/torch_worker LIBTORCH USES common common/system hoststore optimizer device worker/executor worker models/layers models

@@ -10,6 +10,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "common/check.h"
+
 namespace rp {
 
 enum class WeightFormat : std::uint8_t {
@@ -37,7 +39,7 @@ inline constexpr std::int64_t kMxfp4Block = 32;
 inline constexpr std::int64_t kFp8Side = 128;
 inline constexpr float kLargestFp8 = 448;
 
-// The values of the sixteen 4-bit codes. (Arrays in structs, so that device code can copy them.)
+// The values of the sixteen 4-bit codes, in a struct because code for GPUs copies them.
 struct HalfByteCodes {
   float at[16];
 };
@@ -45,8 +47,7 @@ inline constexpr HalfByteCodes kNf4Codes = {
     {-1.0F, -0.6961928009986877F, -0.5250730514526367F, -0.39491748809814453F, -0.28444138169288635F,
      -0.18477343022823334F, -0.09105003625154495F, 0.0F, 0.07958029955625534F, 0.16093020141124725F,
      0.24611230194568634F, 0.33791524171829224F, 0.44070982933044434F, 0.5626170039176941F, 0.7229568362236023F, 1.0F}};
-inline constexpr HalfByteCodes kMxfp4Codes = {
-    {0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0F, -0.5, -1, -1.5, -2, -3, -4, -6}};
+inline constexpr HalfByteCodes kMxfp4Codes = {{0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0F, -0.5, -1, -1.5, -2, -3, -4, -6}};
 
 // The ascending values of the 256 bytes of a nested scale: bitsandbytes' dynamic map.
 struct NestedMap {
@@ -64,7 +65,7 @@ constexpr NestedMap make_nested_map() {
     const int pieces = 1 << e;
     const double step = static_cast<double>((1.0F - kFirst) / static_cast<float>(pieces));
     const auto border = [=](int i) {  // counted from the nearer end
-      return static_cast<float>(2 * i <= pieces ? double{kFirst} + step * i : 1.0 - step * (pieces - i));
+      return static_cast<float>(2 * i < pieces ? double{kFirst} + step * i : 1.0 - step * (pieces - i));
     };
     for (int i = 0; i < pieces; ++i, ++place) {
       map.at[place] = (border(i) + border(i + 1)) / 2 * kPowersOfTen[e];
@@ -122,7 +123,12 @@ struct QuantisedLayout {
       : scales(aligned(shape.matrices * shape.code_bytes())),
         nested_scales(scales + aligned(shape.matrices * shape.scale_bytes())),
         offsets(nested_scales + aligned(shape.matrices * shape.num_nested_scales() * 4)),
-        num_bytes(offsets + aligned(shape.matrices * shape.num_offsets() * 4)) {}
+        num_bytes(offsets + aligned(shape.matrices * shape.num_offsets() * 4)) {
+    // Written out instead of RP_ASSERT for the reason in kernels/cuda/launch.cuh.
+    if (shape.format == WeightFormat::kMxfp4 && shape.columns % kMxfp4Block != 0) {
+      fail_assertion("columns % kMxfp4Block == 0", "kernels/quantised_weights.h", __LINE__);
+    }
+  }
 
   std::uint64_t scales;
   std::uint64_t nested_scales;

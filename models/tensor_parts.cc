@@ -11,7 +11,7 @@
 #include "common/bad_input.h"
 #include "common/check.h"
 #include "common/text.h"
-#include "model_files/weights/mxfp4.h"
+#include "kernels/cpu/quantised/weight_kernels.h"
 #include "models/layers/scalar_type.h"
 #include "roundpipe/error.h"
 
@@ -77,8 +77,8 @@ template <typename Files>
 void read_packed_rows(const Files& files, const CheckpointTensor& tensor, const TensorPart& part, std::int64_t first,
                       const at::Tensor& rows) {
   const Matrix matrix = matrix_of(tensor);
-  const std::int64_t first_block = first / kMxfp4BlockElements, row_blocks = matrix.columns / kMxfp4BlockElements;
-  constexpr std::int64_t kBlockBytes = kMxfp4BlockElements / 2;
+  const std::int64_t first_block = first / kMxfp4Block, row_blocks = matrix.columns / kMxfp4Block;
+  constexpr std::int64_t kBlockBytes = kMxfp4Block / 2;
   const auto read_bytes = [&](const char* suffix, std::int64_t bytes_of_block) {
     std::vector<std::uint8_t> bytes(matrix.rows * row_blocks * bytes_of_block);
     files.read(tensor.name + suffix, bytes.data(), bytes.size(),
@@ -90,8 +90,13 @@ void read_packed_rows(const Files& files, const CheckpointTensor& tensor, const 
   auto* numbers = static_cast<std::uint16_t*>(ours.mutable_data_ptr());
   for (std::int64_t row = 0; row < rows.size(0); ++row) {
     const std::int64_t block = (part.first_row + row * part.row_step) * row_blocks;
-    decode_mxfp4(blocks.data() + block * kBlockBytes, scales.data() + block, row_blocks,
-                 numbers + row * matrix.columns);
+    weight_kernels().expand(DType::kBFloat16,
+                            {.format = WeightFormat::kMxfp4,
+                             .rows = 1,
+                             .columns = matrix.columns,
+                             .codes = blocks.data() + block * kBlockBytes,
+                             .scales = scales.data() + block},
+                            numbers + row * matrix.columns, 0, matrix.columns);
   }
   rows.copy_(ours);
 }

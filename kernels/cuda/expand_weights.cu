@@ -148,7 +148,7 @@ void launch_fp8(const Weights& weights, bool aligned, void* stream) {
 
 void expand_weights(DType dtype, const QuantisedWeights& call, void* values, void* stream) {
   const QuantisedShape& shape = call.shape;
-  const Weights weights = {matrix_of(call, 0), shape.matrices, shape.code_bytes(), shape.num_scales(),
+  const Weights weights = {matrix_of(call, 0),        shape.matrices, shape.code_bytes(), shape.num_scales(),
                            shape.num_nested_scales(), values};
   const bool aligned = are_aligned({call.bytes, values});
   with_element(dtype, [&](auto type) {

@@ -6,9 +6,9 @@
 
 #include "common/bad_input.h"
 #include "common/text.h"
+#include "kernels/quantised_weights.h"
 #include "model_files/config/families/family.h"
 #include "model_files/layer_tensors.h"
-#include "model_files/weights/mxfp4.h"
 
 namespace rp {
 namespace {
@@ -84,9 +84,9 @@ bool is_of_other_part(const ModelConfig& config, std::string_view name) {
 
 void check_tensor(const CheckpointTensor& tensor, const WeightFiles& weights) {
   const bool is_packed = tensor.packing != CheckpointTensor::Packing::kNone;
-  if (is_packed && tensor.shape.back() % kMxfp4BlockElements != 0) {
+  if (is_packed && tensor.shape.back() % kMxfp4Block != 0) {
     throw bad_input(weights.directory(), "tensor ", quoted_name(tensor.name), " of shape ", shape_text(tensor.shape),
-                    ", which config.json calls for, ", "does not divide into blocks of ", kMxfp4BlockElements,
+                    ", which config.json calls for, ", "does not divide into blocks of ", kMxfp4Block,
                     ", but the weight files hold experts in such blocks");
   }
   const std::vector<StoredTensor> all_stored = stored_tensors(tensor);
@@ -136,9 +136,9 @@ std::int64_t CheckpointTensor::num_elements() const {
 std::vector<StoredTensor> stored_tensors(const CheckpointTensor& tensor) {
   if (tensor.packing == CheckpointTensor::Packing::kNone) return {{tensor.name, tensor.shape}};
   Shape scales = tensor.shape;
-  scales.back() /= kMxfp4BlockElements;
+  scales.back() /= kMxfp4Block;
   Shape blocks = scales;
-  blocks.push_back(kMxfp4BlockElements / 2);
+  blocks.push_back(kMxfp4Block / 2);
   return {{tensor.name + "_blocks", blocks}, {tensor.name + "_scales", scales}};
 }
 

@@ -1,7 +1,6 @@
 // Compares our safetensors files with those of the Python package.
 #include <gtest/gtest.h>
 
-#include "model_files/weights/mxfp4.h"
 #include "model_files/weights/safetensors.h"
 #include "model_files/weights/safetensors_writer.h"
 #include "tests/common/run_python.h"
@@ -49,36 +48,6 @@ save_file({name: numpy.arange(6).astype(name).reshape(2, 3) for name in types} |
   std::vector<std::int32_t> values(6);
   file.read("int32", values.data(), 24);
   EXPECT_EQ(values, (std::vector<std::int32_t>{0, 1, 2, 3, 4, 5}));
-}
-
-// Scale 255 is not a number in the format, and the two implementations treat it differently.
-TEST(PythonRoundTrip, TransformersExpandsMxfp4ToTheSameNumbers) {
-  constexpr std::int64_t kScales = 255, kBlocks = 16;  // blocks that contain all byte values
-  std::vector<std::uint8_t> blocks, scales;
-  for (std::int64_t scale = 0; scale < kScales; ++scale) {
-    for (int byte = 0; byte < 256; ++byte) blocks.push_back(static_cast<std::uint8_t>(byte));
-    scales.insert(scales.end(), kBlocks, static_cast<std::uint8_t>(scale));
-  }
-  std::vector<std::uint16_t> numbers(blocks.size() * 2);
-  decode_mxfp4(blocks.data(), scales.data(), kScales * kBlocks, numbers.data());
-  const TempDirectory directory;
-  const auto path = directory.file("ours.safetensors");
-  auto writer = SafetensorsWriter::create(path, {{"numbers", DType::kBFloat16, {1, kScales, kBlocks * 32}},
-                                                 {"blocks", DType::kUInt8, {1, kScales, kBlocks, 16}},
-                                                 {"scales", DType::kUInt8, {1, kScales, kBlocks}}});
-  writer.write("numbers", numbers.data(), numbers.size() * sizeof(std::uint16_t));
-  writer.write("blocks", blocks.data(), blocks.size());
-  writer.write("scales", scales.data(), scales.size());
-  writer.commit();
-  run_python(R"(
-import sys, torch
-from safetensors.torch import load_file
-from transformers.integrations.mxfp4 import convert_moe_packed_tensors
-file = load_file(sys.argv[1])
-theirs = convert_moe_packed_tensors(file["blocks"], file["scales"]).transpose(1, 2).contiguous()
-assert theirs.dtype == torch.bfloat16 and torch.equal(theirs.view(torch.int16), file["numbers"].view(torch.int16))
-)",
-             path);
 }
 
 }  // namespace

@@ -360,7 +360,8 @@ class MachineOutcomesTest(unittest.TestCase):
         self.assertEqual((outcomes["glu"].figure, outcomes["glu"].why), ("", "out of memory"))
         table = (SOURCE / "kernels/gpu_kernels.h").read_text().split("struct GpuKernels {")[1].split("};")[0]
         declared = [name for name in re.findall(r"\(\*(\w+)\)\(", table) if name != "current_stream"]
-        self.assertEqual(list(device_checks.KERNELS), declared, "a kernel without a row")
+        members = list(dict.fromkeys(re.sub("^expand_weights_.*", "expand_weights", kernel) for kernel in device_checks.KERNELS))
+        self.assertEqual(members, declared, "a kernel without a row")
 
 
 class CopyOutcomesTest(unittest.TestCase):

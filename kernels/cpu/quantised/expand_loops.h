@@ -25,7 +25,9 @@ struct Nf4 {
   static constexpr std::int64_t kBlock = kNf4Block;
   static constexpr bool kHighFirst = true;
   static constexpr const HalfByteCodes& kCodes = kNf4Codes;
-  static float scale(const QuantisedMatrix& m, std::int64_t block) { return static_cast<const float*>(m.scales)[block]; }
+  static float scale(const QuantisedMatrix& m, std::int64_t block) {
+    return static_cast<const float*>(m.scales)[block];
+  }
 };
 struct Nf4Double : Nf4 {
   static float scale(const QuantisedMatrix& m, std::int64_t block) {

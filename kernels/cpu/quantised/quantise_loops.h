@@ -50,9 +50,7 @@ RP_INLINE BlockScale block_scale(float largest, bool is_whole) {
   const float scale = largest > kSmallestScale ? largest : kSmallestScale;
   return {scale, is_whole ? largest : scale, 1.0F / scale, is_whole};
 }
-RP_INLINE float scaled(float x, const BlockScale& s) {
-  return s.is_whole ? x * s.reciprocal : x / s.scale;
-}
+RP_INLINE float scaled(float x, const BlockScale& s) { return s.is_whole ? x * s.reciprocal : x / s.scale; }
 
 // Returns the number of borders between codes that are below x: the code of the nearest value.
 RP_INLINE std::uint8_t nearest_nf4(float x) {

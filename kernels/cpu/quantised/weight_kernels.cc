@@ -41,16 +41,16 @@ bool quantise_weights(const WeightKernels& kernels, DType dtype, const void* val
   const QuantisedLayout layout(shape);
   auto* nested = reinterpret_cast<float*>(bytes + layout.nested_scales);
   std::vector<float> scratch(static_cast<std::size_t>(shape.num_offsets() * shape.num_scales()));
-  return kernels.quantise(
-      dtype, {.format = shape.format,
-              .rows = shape.rows,
-              .columns = shape.columns,
-              .values = values,
-              .codes = reinterpret_cast<std::uint8_t*>(bytes) + matrix * shape.code_bytes(),
-              .scales = bytes + layout.scales + matrix * shape.scale_bytes(),
-              .nested_scales = nested + matrix * shape.num_nested_scales(),
-              .offset = reinterpret_cast<float*>(bytes + layout.offsets) + matrix * shape.num_offsets(),
-              .scratch = scratch.data()});
+  return kernels.quantise(dtype,
+                          {.format = shape.format,
+                           .rows = shape.rows,
+                           .columns = shape.columns,
+                           .values = values,
+                           .codes = reinterpret_cast<std::uint8_t*>(bytes) + matrix * shape.code_bytes(),
+                           .scales = bytes + layout.scales + matrix * shape.scale_bytes(),
+                           .nested_scales = nested + matrix * shape.num_nested_scales(),
+                           .offset = reinterpret_cast<float*>(bytes + layout.offsets) + matrix * shape.num_offsets(),
+                           .scratch = scratch.data()});
 }
 
 }  // namespace rp::models

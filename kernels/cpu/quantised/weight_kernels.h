@@ -51,13 +51,13 @@ void expand_weights(const WeightKernels& kernels, DType dtype, const QuantisedWe
 // Quantises one matrix, `values` [rows, columns] in `dtype`, into its place in `bytes`, which has
 // the layout of `shape`. Threads may share a parameter by its matrices. Returns false if an element
 // is infinite or NaN; then the matrix has undefined contents. The rules:
-//   kNf4, kNf4Double  Those of bitsandbytes 0.50.2: a scale is the largest magnitude of the block, a code is the nearest
-//                     of the sixteen values, the lower one in a tie. The second quantisation does the same with 256
-//                     values for (scale - offset); the offset is the mean of the scales, summed in fp64.
-//   kMxfp4            A scale is 2^(floor(log2(largest magnitude)) - 2), or 2^-127 if that is larger; a code is the
-//                     nearest value, the even code in a tie, and at most 6.
-//   kFp8Blocks, kFp8Tensor  A scale is (largest magnitude) / 448, or 1 if that is 0; a code is the nearest value, the
-//                     even code in a tie, and at most 448.
+// - NF4: those of bitsandbytes 0.50.2. A scale is the largest magnitude of the block, and a code is
+//   that of the nearest value, the lower one in a tie. Double quantisation does the same with the
+//   nested map for (scale - offset); the offset is the mean of the scales, summed in fp64.
+// - MXFP4: a scale is 2^(floor(log2(largest magnitude)) - 2), at least 2^-127; a code is that of the
+//   nearest value, the even code in a tie.
+// - FP8: a scale is the largest magnitude / 448, or 1 if that is 0; a code is that of the nearest
+//   value to element / scale, the even code in a tie.
 [[nodiscard]] bool quantise_weights(const WeightKernels& kernels, DType dtype, const void* values,
                                     const QuantisedShape& shape, std::int64_t matrix, std::byte* bytes);
 

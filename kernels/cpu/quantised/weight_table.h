@@ -15,10 +15,10 @@
     default: RP_ASSERT(dtype == DType::kFloat32); return loop<float>(__VA_ARGS__); \
   }
 
-#define RP_WEIGHT_TABLE(set)                                                                                          \
-  {                                                                                                                   \
-    .name = set,                                                                                                      \
-    .expand = [](DType dtype, const QuantisedMatrix& matrix, void* values, std::int64_t begin,                        \
-                 std::int64_t end) { RP_WEIGHT_DISPATCH(expand_matrix, matrix, values, begin, end) },                 \
-    .quantise = [](DType dtype, const QuantiseMatrix& matrix) { RP_WEIGHT_DISPATCH(quantise_matrix, matrix) }         \
+#define RP_WEIGHT_TABLE(set)                                                                                  \
+  {                                                                                                           \
+    .name = set,                                                                                              \
+    .expand = [](DType dtype, const QuantisedMatrix& matrix, void* values, std::int64_t begin,                \
+                 std::int64_t end) { RP_WEIGHT_DISPATCH(expand_matrix, matrix, values, begin, end) },         \
+    .quantise = [](DType dtype, const QuantiseMatrix& matrix) { RP_WEIGHT_DISPATCH(quantise_matrix, matrix) } \
   }

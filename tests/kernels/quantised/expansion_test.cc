@@ -118,10 +118,10 @@ TEST(QuantisedLayout, PartsBeginAtMultiplesOf64BytesAndMatricesAreApart) {
   EXPECT_EQ(QuantisedLayout(nf4).scales, 256U);
   EXPECT_EQ(QuantisedLayout(nf4).num_bytes, 256U + 64);
   const QuantisedShape nested{WeightFormat::kNf4Double, 20, 3, 65};
-  EXPECT_EQ(QuantisedLayout(nested).scales, 1984U);                // 20 x 98
-  EXPECT_EQ(QuantisedLayout(nested).nested_scales, 1984U + 128);   // 20 x 4 bytes
-  EXPECT_EQ(QuantisedLayout(nested).offsets, 1984U + 128 + 128);   // 20 floats
-  EXPECT_EQ(QuantisedLayout(nested).num_bytes, 1984U + 3 * 128);   // 20 floats
+  EXPECT_EQ(QuantisedLayout(nested).scales, 1984U);               // 20 x 98
+  EXPECT_EQ(QuantisedLayout(nested).nested_scales, 1984U + 128);  // 20 x 4 bytes
+  EXPECT_EQ(QuantisedLayout(nested).offsets, 1984U + 128 + 128);  // 20 floats
+  EXPECT_EQ(QuantisedLayout(nested).num_bytes, 1984U + 3 * 128);  // 20 floats
   const QuantisedShape fp8{WeightFormat::kFp8Blocks, 2, 129, 257};
   EXPECT_EQ(fp8.num_scales(), 2 * 3);
   const std::vector<std::byte> bytes(QuantisedLayout(fp8).num_bytes);
@@ -151,7 +151,8 @@ TEST(ExpandWeights, EveryCodeWithScalesOfAnySizeIsTheDefinitionsValue) {
     for (const float scale : {1.0F, 0.037F, 3e38F, 1e-30F, 1e-38F, 1e-44F, 0.0F, -2.5F}) {
       const QuantisedShape shape{format, 1, 1, 512};
       std::vector<std::byte> bytes = random_weights(shape, 1);
-      for (std::size_t i = 0; i < static_cast<std::size_t>(shape.code_bytes()); ++i) bytes[i] = static_cast<std::byte>(i);
+      for (std::size_t i = 0; i < static_cast<std::size_t>(shape.code_bytes()); ++i)
+        bytes[i] = static_cast<std::byte>(i);
       const QuantisedLayout layout(shape);
       for (std::int64_t i = 0; i < shape.num_scales(); ++i) {
         std::memcpy(bytes.data() + layout.scales + 4 * i, &scale, sizeof(float));
@@ -178,13 +179,17 @@ TEST(ExpandWeights, AnyRangeOfElementsIsWrittenAndNothingElse) {
     for (const QuantisedShape& shape : border_shapes(format)) {
       const std::vector<std::byte> bytes = random_weights(shape, 4);
       const std::int64_t count = shape.matrices * shape.num_elements();
-      for (int i = 0; i < 3; ++i) {
+      for (const DType dtype : kElementTypes) {
         const auto at = [&] { return static_cast<std::int64_t>(generator() % static_cast<unsigned>(count + 1)); };
         const std::int64_t one = at(), other = at();
-        expect_defined_values(shape, bytes, kElementTypes[i], std::min(one, other), std::max(one, other));
+        expect_defined_values(shape, bytes, dtype, std::min(one, other), std::max(one, other));
       }
     }
   }
+}
+
+TEST(QuantisedLayoutDeathTest, BlocksOfMxfp4MustDivideARow) {
+  EXPECT_DEATH(QuantisedLayout({WeightFormat::kMxfp4, 1, 2, 48}), "columns.*does not hold");
 }
 
 TEST(ExpandWeightsDeathTest, OtherDTypesAreRefused) {

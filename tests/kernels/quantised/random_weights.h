@@ -28,9 +28,8 @@ inline std::vector<QuantisedShape> border_shapes(WeightFormat format) {
   if (format == WeightFormat::kMxfp4) {
     return {{format, 1, 1, 32}, {format, 1, 3, 64}, {format, 3, 5, 96}, {format, 2, 7, 1056}, {format, 1, 2, 4128}};
   }
-  return {{format, 1, 1, 1},   {format, 1, 1, 63},    {format, 1, 1, 64},   {format, 2, 3, 65},
-          {format, 1, 2, 100}, {format, 3, 127, 129}, {format, 2, 130, 24}, {format, 1, 257, 384},
-          {format, 1, 3, 4104}};
+  return {{format, 1, 1, 1},     {format, 1, 1, 63},   {format, 1, 1, 64},    {format, 2, 3, 65},  {format, 1, 2, 100},
+          {format, 3, 127, 129}, {format, 2, 130, 24}, {format, 1, 257, 384}, {format, 1, 3, 4104}};
 }
 
 // Returns a parameter's bytes in QuantisedLayout: any codes (`with_nan`: also those of fp8's NaNs), and scales of the
