@@ -68,6 +68,7 @@ void EmulatedBackend::set_pipelines(std::vector<PipelineCode> pipelines) {
     for (const LayerSpec& layer : pipeline.model->layers()) costs.push_back(layer.cost.get());
   }
   times_ = machine_.layer_times(costs);
+  expansion_times_ = machine_.expansion_times(costs);
   for (const LayerCost* cost : costs) output_bytes_.push_back(cost == nullptr ? 64 : cost->output_bytes);
   if (!*settings_.check_consistency) return;
   throw Error(ExitCode::kUsage,
@@ -97,6 +98,7 @@ void EmulatedBackend::serve(const WorkerSeat& seat) const {
   for (std::size_t i = 0; i < times_.size(); ++i) {
     layers.push_back({.forward_ns = ns_of(times_[i].forward * slowness),
                       .backward_ns = ns_of(times_[i].backward * slowness),
+                      .expansion_ns = ns_of(expansion_times_[i] * slowness),
                       .output = output_of(output_bytes_[i])});
   }
   const std::int64_t copy_ns = ns_of(machine_.copy_latency_ms);

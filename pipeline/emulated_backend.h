@@ -36,6 +36,7 @@ class EmulatedBackend : public Backend {
   const int num_workers_;
   EmulatedMachine machine_;                  // from here on set by set_pipelines()
   std::vector<LayerWork> times_;             // by layer, over all models
+  std::vector<double> expansion_times_;      // the same layers; in ms
   std::vector<std::uint64_t> output_bytes_;  // by layer, over all models
   int num_layers_ = 0;                       // of the first model
 };

@@ -81,6 +81,12 @@ std::vector<LayerWork> EmulatedMachine::layer_times(const std::vector<const Laye
   return times;
 }
 
+std::vector<double> EmulatedMachine::expansion_times(const std::vector<const LayerCost*>& costs) const {
+  std::vector<double> times;
+  for (const LayerCost* cost : costs) times.push_back(gpu && cost != nullptr ? expansion_ms(*cost, *gpu) : 0);
+  return times;
+}
+
 double EmulatedMachine::slowness_of(int gpu_number) const {
   if (!workload || workload->slowness.empty()) return 1;
   return workload->slowness[static_cast<std::size_t>(gpu_number) % workload->slowness.size()];

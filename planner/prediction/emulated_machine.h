@@ -38,6 +38,9 @@ struct EmulatedMachine {
   // (kUsage) if a cost that the machine needs is not known, or if a workload has another number of
   // layers.
   [[nodiscard]] std::vector<LayerWork> layer_times(const std::vector<const LayerCost*>& costs) const;
+  // Returns the times in which a task expands the quantised weights of each layer, on a GPU of
+  // slowness 1; zeros if the source of layer times is a workload file.
+  [[nodiscard]] std::vector<double> expansion_times(const std::vector<const LayerCost*>& costs) const;
   [[nodiscard]] double slowness_of(int gpu) const;
 };
 

@@ -9,7 +9,7 @@
 namespace rp {
 
 RunWork run_work(const std::vector<LayerCost>& costs, const MachineRun& run) {
-  RunWork work{.workload = predicted_workload(costs, run.gpu, run.accumulate),
+  RunWork work{.workload = predicted_workload(costs, run.gpu, run.accumulate, run.host.num_microbatches),
                .layers = predicted_bytes(costs, run.host),
                .asynchronous = run.host.asynchronous,
                .machine = predicted_machine(run.gpu, run.server, run.pinned_weights)};

@@ -4,11 +4,22 @@
 
 namespace rp {
 
+namespace {
+
+double memory_ms(double bytes, const GpuProfile& gpu) {
+  return 1e3 * bytes / (gpu.memory_gbs * 1e9 * gpu.memory_efficiency);
+}
+
+}  // namespace
+
 double pass_ms(const PassCost& cost, const GpuProfile& gpu, Accumulate accumulate) {
   const double gemm = cost.gemm_flops / (gpu.peak_tflops(accumulate) * 1e12 * gpu.gemm_efficiency);
   const double attention = cost.attention_flops / (gpu.fp32_accumulate_tflops * 1e12 * gpu.attention_efficiency);
-  const double elementwise = cost.elementwise_bytes / (gpu.memory_gbs * 1e9 * gpu.memory_efficiency);
-  return 1e3 * (gemm + attention + elementwise);
+  return 1e3 * (gemm + attention) + memory_ms(cost.elementwise_bytes, gpu);
+}
+
+double expansion_ms(const LayerCost& cost, const GpuProfile& gpu) {
+  return cost.expanded_bytes == 0 ? 0 : memory_ms(static_cast<double>(cost.weight_bytes + cost.expanded_bytes), gpu);
 }
 
 LayerWork predicted_work(const LayerCost& cost, const GpuProfile& gpu, Accumulate accumulate) {
@@ -20,11 +31,13 @@ double copy_ms(double bytes, CopyDirection direction, const GpuProfile& gpu) {
   return 1e3 * (bytes / (gbs * 1e9) + gpu.copy_latency_us * 1e-6);
 }
 
-Workload predicted_workload(const std::vector<LayerCost>& costs, const GpuProfile& gpu, Accumulate accumulate) {
+Workload predicted_workload(const std::vector<LayerCost>& costs, const GpuProfile& gpu, Accumulate accumulate,
+                            int task_microbatches) {
   Workload workload;
   std::uint64_t boundary = 0;
   for (const LayerCost& cost : costs) {
     workload.layers.push_back(predicted_work(cost, gpu, accumulate));
+    workload.layers.back().forward += expansion_ms(cost, gpu) / task_microbatches;
     boundary = std::max(boundary, cost.output_bytes);
   }
   workload.head = workload.layers.back();

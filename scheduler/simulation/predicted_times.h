@@ -15,7 +15,11 @@ namespace rp {
 // other, each at the share of the peak that the GPU reaches.
 [[nodiscard]] double pass_ms(const PassCost& cost, const GpuProfile& gpu, Accumulate accumulate);
 
-// Returns the times of one layer; backward without recompute.
+// Returns the time in ms in which a task expands the quantised weights of a layer: they are read and
+// written once.
+[[nodiscard]] double expansion_ms(const LayerCost& cost, const GpuProfile& gpu);
+
+// Returns the times of one layer, without the expansion of its weights; backward without recompute.
 [[nodiscard]] LayerWork predicted_work(const LayerCost& cost, const GpuProfile& gpu, Accumulate accumulate);
 
 // Returns the time in ms of a copy that is alone on its link.
@@ -23,9 +27,10 @@ enum class CopyDirection { kHostToDevice, kDeviceToHost };
 [[nodiscard]] double copy_ms(double bytes, CopyDirection direction, const GpuProfile& gpu);
 
 // Returns a workload whose head is the last layer. A hop is the copy of the largest activation of a
-// boundary to the host and from it. The caller sets the numbers of GPUs and microbatches. REQUIRES:
-// at least two layers.
+// boundary to the host and from it. The expansion of weights is divided among the forwards of a
+// task's microbatches. The caller sets the numbers of GPUs and microbatches. REQUIRES: at least two
+// layers.
 [[nodiscard]] Workload predicted_workload(const std::vector<LayerCost>& costs, const GpuProfile& gpu,
-                                          Accumulate accumulate);
+                                          Accumulate accumulate, int task_microbatches = 1);
 
 }  // namespace rp

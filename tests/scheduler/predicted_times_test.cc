@@ -55,6 +55,16 @@ TEST(PredictedTimes, TheLastLayerOfTheModelIsTheWorkloadsHead) {
   EXPECT_DOUBLE_EQ(workload.hop, 2.1 + 1.1) << "down from one GPU, up to the next";
 }
 
+TEST(PredictedTimes, QuantisedWeightsAreExpandedOnceForTheMicrobatchesOfATask) {
+  LayerCost cost{.weight_bytes = 1'000'000, .expanded_bytes = 3'000'000};
+  cost.forward.gemm_flops = 2e9;
+  EXPECT_DOUBLE_EQ(expansion_ms(cost, unit_gpu()), 4);
+  EXPECT_DOUBLE_EQ(expansion_ms({.weight_bytes = 1'000'000}, unit_gpu()), 0) << "nothing is expanded";
+  const Workload workload = predicted_workload({cost, cost}, unit_gpu(), Accumulate::kFp16, 8);
+  EXPECT_DOUBLE_EQ(workload.layers[0].forward, 1.5);
+  EXPECT_DOUBLE_EQ(workload.layers[0].backward, 0);
+}
+
 TEST(PredictedMachine, ProfilesBecomeBytesAMillisecond) {
   ServerProfile server;
   server.memory_gbs = 100;

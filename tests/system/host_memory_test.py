@@ -112,6 +112,18 @@ class OtherModesTest(MeasuredTest):
         self.check(20, dtype="fp32", **{"async": True})
 
 
+class QuantisedMemoryTest(MeasuredTest):
+    def test_nf4_takes_what_is_planned(self):
+        last = 22
+        text, measured = self.run_measured((last,), model=self.model, max_steps=24, lora_rank=4, quantize="nf4")
+        planned, told = map(bytes_of, re.search(r"^host memory: planned (.*), measured (.*)$", text, re.MULTILINE).groups())
+        bits_each = float(re.search(r"frozen ones are quantised, with ([\d.]+) bits each", " ".join(text.split()))[1])
+        print(f"planned {planned / 2**20:.1f}, told {told / 2**20:.1f}, measured {measured[last] / 2**20:.1f} MiB; {bits_each} bits each")
+        self.assertAlmostEqual(measured[last] / planned, 1, delta=0.03)
+        self.assertAlmostEqual(told / measured[last], 1, delta=0.01)
+        self.assertLess(bits_each / 8, 0.57)
+
+
 class FlatMemoryTest(MeasuredTest):
     """The same comparison over many steps."""
 

@@ -62,6 +62,9 @@ void EmulatedStageExecutor::begin(const StageTask& task) {
     if (memory.gradient != nullptr) gradients = later(gradients, device_.last_copy(memory.gradient, bytes));
   }
   task_needs_ = later(task_needs_, gradients);
+  expansion_ns_ = 0;
+  for (int i = task.command->first_layer; i < task.command->end_layer; ++i)
+    expansion_ns_ += layer(*task.command, i).expansion_ns;
 }
 
 CopyTimes EmulatedStageExecutor::with_block(const CopyTimes& needs, const InputBlock& block) {
@@ -80,7 +83,7 @@ CopyTimes EmulatedStageExecutor::with_inputs(const CopyTimes& needs, const Micro
 
 void EmulatedStageExecutor::compute(const StageTask& task, int microbatch, bool is_recompute, std::int64_t length_ns,
                                     const CopyTimes& needs) {
-  const ComputeSpan span = clock_.run(length_ns, needs, now_ns());
+  const ComputeSpan span = clock_.run(length_ns + std::exchange(expansion_ns_, 0), needs, now_ns());
   if (observer_) observer_(task, microbatch, is_recompute, span);
 }
 
