@@ -70,7 +70,10 @@ constexpr std::array<PublishedModel, 5> kPublishedModels = {{
 }};
 
 // Router and experts had LoRA pairs in the published run: docs/design/cost-model.md.
-TrainedParts parts_of(int lora_rank) { return {.lora = {.rank = lora_rank, .on_experts = lora_rank > 0}}; }
+// The original keeps all weights in 16 bits.
+TrainedParts parts_of(int lora_rank) {
+  return {.lora = {.rank = lora_rank, .on_experts = lora_rank > 0}, .frozen_weights = FrozenWeights::kNone};
+}
 
 TrainingSetup setup_of(const PublishedRun& published) {
   return {.model = preset_config(published.preset),

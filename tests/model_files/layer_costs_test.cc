@@ -108,11 +108,21 @@ TEST(LayerCosts, BytesAreTheStores) {
   for (const char* name : {"smollm2-135m", "llama3.1-8b", "gpt-oss-20b", "qwen3.5-0.8b", "glm4.5-air"}) {
     for (const int rank : {0, 16}) {
       const ModelConfig model = preset_config(name);
-      const TrainedParts lora{.lora = {.rank = rank, .on_experts = true}};
+      // Without pairs nothing is frozen, and with them most is.
+      const TrainedParts lora{.lora = {.rank = rank, .on_experts = true},
+                              .frozen_weights = rank > 0 ? FrozenWeights::kNf4 : FrozenWeights::kAsInFiles};
       std::vector<LayerRequest> requests;
       for (const LayerTensors& layer : tensors_of(model, lora)) {
         LayerRequest& request = requests.emplace_back();
         for (const LayerTensor& tensor : layer.tensors) {
+          if (tensor.format) {
+            request.parameters.push_back({.name = tensor.name,
+                                          .dtype = DType::kUInt8,
+                                          .shape = {tensor.quantised_bytes()},
+                                          .tied_group = -1,
+                                          .is_trained = false});
+            continue;
+          }
           request.parameters.push_back({.name = tensor.name,
                                         .dtype = tensor.is_buffer ? DType::kFloat32 : DType::kBFloat16,
                                         .shape = tensor.shape,

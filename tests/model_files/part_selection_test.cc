@@ -160,5 +160,57 @@ TEST(LoraSettings, ScaleIsAlphaOverTheRankOrItsRoot) {
   EXPECT_EQ((LoraSettings{.rank = 16, .alpha = 8, .is_rank_stabilised = true}.scale()), 2);
 }
 
+using Formats = std::map<std::string, WeightFormat>;
+
+// Returns the formats of the quantised tensors of the first decoder layer.
+Formats formats(const ModelConfig& config, const TrainedParts& parts) {
+  Formats found;
+  for (const LayerTensor& tensor : tensors_of_layer(config, 1, parts).tensors) {
+    if (tensor.format) found.emplace(tensor.name, *tensor.format);
+  }
+  return found;
+}
+
+TrainedParts pairs_next_to(FrozenWeights frozen) { return {.lora = {.rank = 2}, .frozen_weights = frozen}; }
+
+TEST(FrozenWeights, OfLinearLayersAreQuantisedButNoRoutersAndNothingThatIsTrained) {
+  const Formats found = formats(tiny_moe_config(), pairs_next_to(FrozenWeights::kNf4));
+  EXPECT_EQ(found.size(), 7U) << "q, k, v, o, gate, up, down";
+  for (const char* name : {"self_attn.k_proj.weight", "mlp.experts.down_proj.weight"})
+    EXPECT_EQ(found.at(name), WeightFormat::kNf4Double) << name;
+  EXPECT_FALSE(found.contains("mlp.gate.weight"));
+  EXPECT_EQ(formats(tiny_moe_config(), pairs_next_to(FrozenWeights::kFp8)).at("self_attn.o_proj.weight"),
+            WeightFormat::kFp8Blocks);
+  EXPECT_TRUE(formats(tiny_moe_config(), pairs_next_to(FrozenWeights::kAsInFiles)).empty());
+  TrainedParts some = pairs_next_to(FrozenWeights::kNf4);
+  some.train = "self_attn.k_proj";
+  EXPECT_FALSE(formats(tiny_moe_config(), some).contains("self_attn.k_proj.weight"));
+  EXPECT_TRUE(formats(tiny_moe_config(), {.frozen_weights = FrozenWeights::kNf4}).empty()) << "all is trained";
+}
+
+TEST(FrozenWeights, AreQuantisedInMxfp4IfRowsDivideIntoBlocks) {
+  const ModelConfig gpt_oss = read_with(tiny_gpt_oss_json(), json::object());
+  const Formats found = formats(gpt_oss, pairs_next_to(FrozenWeights::kMxfp4));
+  EXPECT_TRUE(found.contains("self_attn.q_proj.weight"));
+  EXPECT_FALSE(found.contains("self_attn.o_proj.weight")) << "it has 8 inputs";
+  expect_usage({"frozen weights are to be quantised", "multiple of 32"}, tiny_moe_config(),
+               pairs_next_to(FrozenWeights::kMxfp4));
+}
+
+TEST(FrozenWeights, StayAsTheyAreInTheFilesUnlessTheyAreTrained) {
+  const ModelConfig packed =
+      read_with(tiny_gpt_oss_json(), {{"quantization_config", {{"quant_method", "mxfp4"}}}});
+  const Formats found = formats(packed, pairs_next_to(FrozenWeights::kAsInFiles));
+  EXPECT_EQ(found.size(), 3U) << "gate, up, down";
+  EXPECT_EQ(found.at("mlp.experts.up_proj.weight"), WeightFormat::kMxfp4);
+  EXPECT_EQ(formats(packed, pairs_next_to(FrozenWeights::kNf4)).at("mlp.experts.up_proj.weight"),
+            WeightFormat::kMxfp4)
+      << "not quantised again";
+  EXPECT_EQ(formats(packed, pairs_next_to(FrozenWeights::kNf4)).at("self_attn.q_proj.weight"),
+            WeightFormat::kNf4Double);
+  EXPECT_TRUE(formats(packed, pairs_next_to(FrozenWeights::kNone)).empty());
+  EXPECT_TRUE(formats(packed, {}).empty());
+}
+
 }  // namespace
 }  // namespace rp

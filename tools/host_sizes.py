@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""Writes docs/host-sizes.md: what a machine with eight RTX 4090s can fine-tune, by the size of its host memory, as rp-plan predicts it.
+
+    tools/host_sizes.py [--planner build/release/bin/rp-plan] [--models NAME ...] [--check]
+
+For each preset and size the first of these ways that fits is given: all weights; pairs of LoRA next to 16-bit weights; pairs next to weights in NF4.
+With --check nothing is written, and the page must have the same rows for these models: exit code 1 if it has others.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs/host-sizes.md"
+SIZES = (64, 128, 192, 256)  # GiB
+# The system and the programs themselves need some of it.
+SHARE = 0.94
+COMMON = ["--gpus", "8", "--gpu", "rtx4090", "--batch-size", "16", "--sequence-length", "2048", "--effort", "fast", "--json"]
+PAIRS = ["--lora-rank", "16"]
+# Name, options, and bytes of host memory that a parameter needs at the very least.
+WAYS = (("all weights", [], 16.0), ("LoRA", PAIRS, 2.0), ("LoRA, NF4", [*PAIRS, "--quantize", "nf4"], 0.5))
+
+HEAD = """# What fits into which host
+Eight RTX 4090s, 16 sequences of 2048 tokens a step. Each cell has the most complete way of training that fits, and the
+tokens per second that `rp-plan` predicts for it: "all weights" are full training with AdamW, "LoRA" are pairs of rank
+16 at all linear layers of attention and dense MLPs (not at experts) next to 16-bit weights, "LoRA, NF4" next to weights in
+[NF4](train.md#quantised-frozen-weights). {share:.0f} % of the memory are for the run. With fewer GPUs the same fits, and
+takes longer; what a single layer needs must fit into a GPU. The speeds are predictions without a measurement on this
+machine, and models with experts are slower than predicted ([what is known of the errors](design/cost-model.md)).
+
+This page is written by `tools/host_sizes.py`. For other GPUs, batches or lengths ask [rp-plan](planning.md).
+
+"""
+
+
+def prediction(planner: str, model: str, size: int, options: list[str]) -> dict:
+    command = [planner, "plan", "--model", model, "--host-memory", f"{int(size * SHARE * 1024)}M", *COMMON, *options]
+    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+def cell(planner: str, model: str, size: int, parameters: int) -> str:
+    for name, options, least in WAYS:
+        if parameters * least > size * SHARE * 2**30:
+            continue
+        asked = prediction(planner, model, size, options)["asked"]
+        if asked.get("fits_gpu") and asked.get("fits_host"):
+            return f"{name}: {asked['tokens_per_s']:,.0f}"
+    return "-"
+
+
+def row(planner: str, model: str) -> tuple[int, str]:
+    """Returns the number of parameters, and the line of the table."""
+    parameters = prediction(planner, model, max(SIZES), [])["parameters"]
+    cells = [cell(planner, model, size, parameters) for size in SIZES]
+    return parameters, f"| {model} | {parameters / 1e9:.3g} | {' | '.join(cells)} |"
+
+
+def presets(planner: str) -> list[str]:
+    text = subprocess.run([planner, "plan", "--model", "preset:?"], capture_output=True, text=True).stderr
+    return text.split("there are ")[1].split("; ")[0].replace(" and ", ", ").split(", ")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--planner", default=str(ROOT / "build/release/bin/rp-plan"))
+    parser.add_argument("--models", nargs="+")
+    parser.add_argument("--check", action="store_true")
+    arguments = parser.parse_args()
+    models = arguments.models or presets(arguments.planner)
+    with ThreadPoolExecutor() as pool:
+        rows = sorted(pool.map(lambda model: row(arguments.planner, model), models))
+    lines = [line for _, line in rows]
+    if arguments.check:
+        missing = [line for line in lines if line not in PAGE.read_text().splitlines()]
+        print("\n".join(missing) or f"{len(lines)} rows are those of {PAGE.relative_to(ROOT)}")
+        return 1 if missing else 0
+    titles = ["model", "billion parameters", *(f"{size} GB" for size in SIZES)]
+    table = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|", *lines]
+    PAGE.write_text(HEAD.format(share=100 * SHARE) + "\n".join(table) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
