@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "kernels/formulas.h"
+
 namespace rp {
 namespace {
 
@@ -42,7 +44,7 @@ MixerCost attention_cost(const AttentionConfig& attention, const ElementwiseTabl
 }
 
 MixerCost delta_net_cost(const DeltaNetConfig& net, const ElementwiseTable& table, std::int64_t sequence_length) {
-  const auto s = static_cast<double>(sequence_length), c = static_cast<double>(kDeltaRuleChunk);
+  const auto s = static_cast<double>(sequence_length), c = static_cast<double>(kDeltaChunk);
   const auto key = static_cast<double>(net.key_dim), value = static_cast<double>(net.value_dim);
   const auto heads = static_cast<double>(net.num_value_heads);
   const auto channels = static_cast<double>(net.convolved_width()), v = static_cast<double>(net.value_width());
