@@ -132,11 +132,11 @@ inline constexpr std::int64_t delta_scratch_floats(const GpuDeltaInputs& in) {
   return in.sequences * in.chunks() * (in.value_heads * of_value_head + in.key_heads * of_key_head);
 }
 
-// In addition for each chunk: a state's gradient, two rows of values and two sums per slice for each
-// token of a value head; and two rows of keys for each token of a key head.
+// In addition for each chunk: a state's gradient, a sum per slice, and two rows of values and two
+// sums per slice for each token of a value head; and two rows of keys for each token of a key head.
 inline constexpr std::int64_t delta_grad_scratch_floats(const GpuDeltaInputs& in) {
-  const std::int64_t of_value_head =
-      in.key_size * in.value_size + 2 * kDeltaChunk * (in.value_size + num_delta_slices(in));
+  const std::int64_t slices = num_delta_slices(in);
+  const std::int64_t of_value_head = in.key_size * in.value_size + slices + 2 * kDeltaChunk * (in.value_size + slices);
   const std::int64_t of_key_head = 2 * kDeltaChunk * in.key_size;
   return delta_scratch_floats(in) +
          in.sequences * in.chunks() * (in.value_heads * of_value_head + in.key_heads * of_key_head);

@@ -90,7 +90,7 @@ __device__ inline void load_numbers(float (&to)[kWidth], const float* from) {
 template <int kColumns>
 __device__ inline void add_step_of_product(ProductSums<kColumns>& sums, const StepTile& left, const float* right,
                                            int stride) {
-#pragma unroll 2
+#pragma unroll 4
   for (int k = 0; k < kDepthOfStep; ++k) {
     float a[4], b[ProductSums<kColumns>::kWidth];
     load_numbers(a, &left.at[k][sums.row(0)]);
@@ -109,6 +109,7 @@ __device__ inline void add_product_with_shared(ProductSums<kColumns>& sums, Step
                                                const float* right) {
   StepShare<kProductRows, kAlongDepth> share;
   share.load(left, 0);
+#pragma unroll 1
   for (int first = 0; first < depth; first += kDepthOfStep) {
     __syncthreads();  // the previous step has been multiplied
     share.store(tile);
@@ -132,6 +133,7 @@ __device__ inline void add_product(ProductSums<kColumns>& sums, StepTiles& tiles
   StepShare<kColumns, kRightAlongDepth> of_right;
   of_left.load(left, 0);
   of_right.load(right, 0);
+#pragma unroll 1
   for (int first = 0; first < depth; first += kDepthOfStep) {
     __syncthreads();  // the previous step has been multiplied
     of_left.store(tiles.left);

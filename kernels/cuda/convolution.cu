@@ -169,8 +169,8 @@ void convolution_grad(DType dtype, const GpuConvolutionGrad& call, void* stream)
     });
   });
   if (call.grad_weight == nullptr) return;
-  launch_row_sums(call.partial_sums, call.grad_weight, models::num_convolution_sums(a.sequences, a.length), a.taps * a.channels,
-                  stream);
+  launch_row_sums(call.partial_sums, call.grad_weight, models::num_convolution_sums(a.sequences, a.length),
+                  a.taps * a.channels, stream);
 }
 
 }  // namespace rp::cuda

@@ -46,6 +46,7 @@ struct DeltaScratch {
     u = take(of_values * kChunk * in.value_size);
     grad_u = take(of_values * kChunk * in.value_size);
     sums = take(of_values * num_delta_slices(in) * 2 * kChunk);
+    across = take(of_values * num_delta_slices(in));
     grad_q = take(of_keys * kChunk * in.key_size);
     grad_k = take(of_keys * kChunk * in.key_size);
   }
@@ -58,6 +59,7 @@ struct DeltaScratch {
   float* grad_states;            // the gradient of the state at the chunk's end: [key_size, value_size]
   float *u, *grad_u;             // U, and the gradient of diag(beta) (V - diag(E) K S): [64, value_size]
   float* sums;                   // of each slice, <grad_u, V - diag(E) K S> and <grad_u, diag(E) K S>: [slices, 2, 64]
+  float* across;                 // of each slice, <S, gradient of S'>
   float *grad_q, *grad_k;        // the gradients of the divided rows: [64, key_size]
 };
 
@@ -156,8 +158,7 @@ __device__ inline void load_gates(ChunkGates& gates, const GpuDeltaInputs& in, c
   const std::int64_t before = is_there ? position(i) : 0;
   gates.first_seen[i] = !is_there ? kChunk : before < i ? i - static_cast<int>(before) : 0;
   gates.from_start[i] = before > i ? expf(high[i] + low[i]) : 0.0F;
-  gates.to_end[i] =
-      is_there && last - i <= position(last) ? expf((high[last] - high[i]) + (low[last] - low[i])) : 0.0F;
+  gates.to_end[i] = is_there && last - i <= position(last) ? expf((high[last] - high[i]) + (low[last] - low[i])) : 0.0F;
   if (i == last) gates.across = gates.from_start[i];
 }
 

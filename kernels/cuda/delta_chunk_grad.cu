@@ -15,9 +15,10 @@ namespace {
 
 struct GradMemory {
   StepTiles tiles;
-  float pairs[kChunk][kChunk + 1];        // the gradients of D times D, then A + A^T
-  float by_scores[kChunk][kChunk + 1];    // dP * D
-  float from_start[kChunk], kept[kChunk]; // the gradients of the exponents of E and of w
+  float pairs[kChunk][kChunk + 1];         // the gradients of D times D, then A + A^T
+  float by_scores[kChunk][kChunk + 1];     // dP * D
+  float of_pairs[kChunk];                  // what the gradients of decays get through D
+  float from_start[kChunk], kept[kChunk];  // the gradients of the exponents of E and of w
   RowFactors factors;
   ChunkGates gates;
 };
@@ -40,6 +41,13 @@ struct HeadOfChunk {
   [[nodiscard]] __device__ ChunkRows<float> u() const { return matrix(scratch.u, kChunk); }
   [[nodiscard]] __device__ ChunkRows<float> grad_u() const { return matrix(scratch.grad_u, kChunk); }
   [[nodiscard]] __device__ const float* scores() const { return scratch.scores + place.part * kChunk * kChunk; }
+  [[nodiscard]] __device__ const float* key_products() const {
+    return scratch.key_products + key_part * kChunk * kChunk;
+  }
+  // Returns the rows of the key head in an array of the scratch memory.
+  [[nodiscard]] __device__ float* key_rows(float* of_chunks) const {
+    return of_chunks + key_part * kChunk * a.in.key_size;
+  }
   [[nodiscard]] __device__ int key_size() const { return static_cast<int>(a.in.key_size); }
   [[nodiscard]] __device__ int value_size() const { return static_cast<int>(a.in.value_size); }
 
@@ -50,7 +58,7 @@ struct HeadOfChunk {
   const GpuDeltaRuleGrad& a;
   const DeltaScratch& scratch;
   DeltaPlace place;
-  std::int64_t key_head;
+  std::int64_t key_head, key_part;
 };
 
 // Returns the sum of the slices' sums for a token: `which` is 0 or 1 (DeltaScratch).
@@ -61,30 +69,32 @@ __device__ inline float sum_of_slices(const DeltaScratch& scratch, std::int64_t 
   return sum;
 }
 
-// Returns, for the thread's own token i, the sum of `pairs` over rows from i on and columns before i:
-// element (i, j) of D contains the decays of the tokens j + 1 to i. Such a sum loses no digits by
-// differences of large numbers. Overwrites `pairs` by the sums of columns.
-__device__ inline float sum_of_rectangle(GradMemory& m) {
+// Computes for each token i the sum of `pairs` over rows from i on and columns before i: element
+// (i, j) of D contains the decays of the tokens j + 1 to i. Such a sum loses no digits by differences
+// of large numbers. Overwrites `pairs` by the sums of columns.
+__device__ inline void sum_rectangles(GradMemory& m) {
   const int i = static_cast<int>(threadIdx.x);
   if (i < kChunk) {
     for (int row = kChunk - 2; row > i; --row) m.pairs[row][i] += m.pairs[row + 1][i];
   }
   __syncthreads();
-  float sum = 0;
-  for (int j = 0; i < kChunk && j < i; ++j) sum += m.pairs[i][j];
+  if (i < kChunk) {
+    float sum = 0;
+    for (int j = 0; j < i; ++j) sum += m.pairs[i][j];
+    m.of_pairs[i] = sum;
+  }
   __syncthreads();  // the sums of columns have been read
-  return sum;
 }
 
-// Computes what the gradients get through D, L and P: fills dP * D and A + A^T, and writes the
-// gradients of beta. Returns what the gradient of the thread's own decay gets.
+// Computes what the gradients get through D, L and P: fills dP * D, A + A^T and the
+// decays' share, and writes the gradients of beta.
 template <typename T>
-__device__ inline float grad_of_pairs(const HeadOfChunk<T>& x, const float* key_products, std::int64_t slices,
-                                      GradMemory& m) {
+__device__ inline void grad_of_pairs(const HeadOfChunk<T>& x, std::int64_t slices, GradMemory& m) {
   ProductSums<kChunk> by_coupling = {}, by_scores = {};
+  for_each_sum(by_scores, [&](int i, int j, float) { m.by_scores[i][j] = m.gates.decay(i, j); });
   add_product<true, true>(by_coupling, m.tiles, x.value_size(), x.grad_u(), x.u());
   add_product<true, true>(by_scores, m.tiles, x.value_size(), x.grad_o(), x.u());
-  const float* scores = x.scores();
+  const float *scores = x.scores(), *key_products = x.key_products();
 #pragma unroll
   for (int r = 0; r < 4; ++r) {
     const int i = by_coupling.row(r);
@@ -92,11 +102,12 @@ __device__ inline float grad_of_pairs(const HeadOfChunk<T>& x, const float* key_
 #pragma unroll
     for (int c = 0; c < 4; ++c) {
       const int j = by_coupling.column(c);
-      const float decay = m.gates.decay(i, j), coupling = j < i ? by_coupling.at[r][c] : 0.0F;
+      const float decay = m.by_scores[i][j], coupling = j < i ? by_coupling.at[r][c] : 0.0F;
       const float product = key_products[i * kChunk + j] * decay;
       of_beta = fmaf(coupling, product, of_beta);
       m.by_scores[i][j] = by_scores.at[r][c] * decay;
-      m.pairs[i][j] = j < i ? by_scores.at[r][c] * scores[i * kChunk + j] - coupling * (m.gates.beta[i] * product) : 0.0F;
+      m.pairs[i][j] =
+          j < i ? by_scores.at[r][c] * scores[i * kChunk + j] - coupling * (m.gates.beta[i] * product) : 0.0F;
       by_coupling.at[r][c] = -m.gates.beta[i] * (coupling * decay);
     }
     of_beta = sum_of_row(of_beta);
@@ -106,11 +117,10 @@ __device__ inline float grad_of_pairs(const HeadOfChunk<T>& x, const float* key_
     }
   }
   __syncthreads();
-  const float of_decay = sum_of_rectangle(m);
+  sum_rectangles(m);
   for_each_sum(by_coupling, [&](int i, int j, float sum) {
     if (j <= i) m.pairs[i][j] = m.pairs[j][i] = j < i ? sum : 0.0F;
   });
-  return of_decay;
 }
 
 // Adds the products of the thread's elements with those of `rows` to a number of each row.
@@ -138,8 +148,7 @@ __device__ inline void add_to_rows(ProductSums<kChunk>& sums, float* rows, int f
 // Computes what a value head adds to the gradient of the divided rows of Q, and the gradients of the
 // exponents of E, for the columns from `first` on.
 template <typename T>
-__device__ inline void grad_of_queries(const HeadOfChunk<T>& x, int first, bool is_first_head, float* grad_q,
-                                       GradMemory& m) {
+__device__ inline void grad_of_queries(const HeadOfChunk<T>& x, int first, bool is_first_head, GradMemory& m) {
   const ChunkRows<T> q = x.q(), k = x.k(), grad_o = x.grad_o();
   const ChunkRows<float> states = x.state();
   const auto unit_q = [&](int i, int c) { return q(i, first + c) * m.factors.q[i]; };
@@ -151,13 +160,12 @@ __device__ inline void grad_of_queries(const HeadOfChunk<T>& x, int first, bool 
   if (x.place.chunk > 0) add_product<true, true>(sums, m.tiles, x.value_size(), decayed_grad_o, state);
   add_row_products(sums, unit_q, m.from_start);
   add_product<true, false>(sums, m.tiles, kChunk, by_scores, column_of_k);
-  add_to_rows(sums, grad_q, first, x.key_size(), is_first_head);
+  add_to_rows(sums, x.key_rows(x.scratch.grad_q), first, x.key_size(), is_first_head);
 }
 
 // The same for K and w.
 template <typename T>
-__device__ inline void grad_of_keys(const HeadOfChunk<T>& x, int first, bool is_first_head, float* grad_k,
-                                    GradMemory& m) {
+__device__ inline void grad_of_keys(const HeadOfChunk<T>& x, int first, bool is_first_head, GradMemory& m) {
   const ChunkRows<T> q = x.q(), k = x.k();
   const ChunkRows<float> states = x.state(), grad_states = x.grad_state(), u = x.u(), grad_u = x.grad_u();
   const auto unit_k = [&](int i, int c) { return k(i, first + c) * m.factors.k[i]; };
@@ -175,45 +183,23 @@ __device__ inline void grad_of_keys(const HeadOfChunk<T>& x, int first, bool is_
   if (x.place.chunk > 0) add_product<true, true>(sums, m.tiles, x.value_size(), forgotten, state);
   add_product<true, false>(sums, m.tiles, kChunk, by_scores, column_of_q);
   add_product<true, false>(sums, m.tiles, kChunk, pairs, column_of_k);
-  add_to_rows(sums, grad_k, first, x.key_size(), is_first_head);
+  add_to_rows(sums, x.key_rows(x.scratch.grad_k), first, x.key_size(), is_first_head);
 }
 
 // Writes the gradients of decays. A decay is part of E of its token and those after it, and of w of
 // those before it.
 template <typename T>
-__device__ inline void store_grad_decays(const HeadOfChunk<T>& x, std::int64_t slices, float of_pairs, GradMemory& m) {
+__device__ inline void store_grad_decays(const HeadOfChunk<T>& x, std::int64_t slices, GradMemory& m) {
   const int i = static_cast<int>(threadIdx.x), count = x.place.count;
-  const float *state = x.state().first, *grad_state = x.grad_state().first;
-  float products = 0;
-  for (int e = i; e < x.key_size() * x.value_size(); e += kProductThreads) {
-    products = fmaf(state[e], grad_state[e], products);
-  }
-  const float across = m.gates.across * block_sum<kProductThreads>(products);
   if (i < kChunk) m.from_start[i] -= m.gates.beta[i] * sum_of_slices(x.scratch, x.place.part, slices, 1, i);
   __syncthreads();
   if (i >= count) return;
-  float after = across, before = 0;
+  float after = 0, before = 0;
+  for (std::int64_t s = 0; s < slices; ++s) after += x.scratch.across[x.place.part * slices + s];
+  after *= m.gates.across;
   for (int j = count - 1; j >= i; --j) after += m.from_start[j];
   for (int j = 0; j < i; ++j) before += m.kept[j];
-  x.a.grad_decay[(x.place.token + i) * x.a.in.value_heads + x.place.head] = of_pairs + after + before;
-}
-
-// Writes the gradients of rows x from those of y = scale factor x, where `factor` is 1 / length, for
-// one row by each warp's turn.
-template <typename T>
-__device__ inline void store_row_grads(const ChunkRows<T>& x, const float* factors, float scale, const float* grad_y,
-                                       T* grad_x, std::int64_t stride) {
-  const int lane = static_cast<int>(threadIdx.x % kWarp);
-  for (int row = static_cast<int>(threadIdx.x / kWarp); row < x.count; row += kProductThreads / kWarp) {
-    const float factor = factors[row];  // with `scale`
-    float along = 0;
-    for (int c = lane; c < x.columns; c += kWarp) along = fmaf(grad_y[row * x.columns + c], x(row, c) * factor, along);
-    along = warp_sum(along) / (scale * scale);
-    for (int c = lane; c < x.columns; c += kWarp) {
-      const float grad = grad_y[row * x.columns + c] - x(row, c) * factor * along;
-      grad_x[row * stride + c] = narrow<T>(grad * factor);
-    }
-  }
+  x.a.grad_decay[(x.place.token + i) * x.a.in.value_heads + x.place.head] = m.of_pairs[i] + after + before;
 }
 
 // One block of threads per chunk and key head, whose value heads follow each other.
@@ -226,30 +212,59 @@ __global__ void __launch_bounds__(kProductThreads, 2)
   for (std::int64_t turn = blockIdx.x; turn < turns; turn += gridDim.x) {
     const std::int64_t head = turn % in.key_heads, chunk = turn / in.key_heads;
     const DeltaPlace key = place_of_key(in, chunk / num_chunks(in), head, chunk % num_chunks(in));
-    const float* key_products = scratch.key_products + key.part * kChunk * kChunk;
-    float *grad_q = scratch.grad_q + key.part * kChunk * in.key_size,
-          *grad_k = scratch.grad_k + key.part * kChunk * in.key_size;
     load_factors(m.factors, in, scratch, key);
     for (std::int64_t i = 0; i < sharing; ++i) {
-      const HeadOfChunk<T> x = {a, scratch, place_of_value(in, key.sequence, head * sharing + i, key.chunk), head};
+      const std::int64_t value_head = head * sharing + i;
+      const HeadOfChunk<T> x = {
+          a, scratch, place_of_value(in, chunk / num_chunks(in), value_head, chunk % num_chunks(in)), head, key.part};
       load_gates<T>(m.gates, in, scratch, x.place);
       if (threadIdx.x < kChunk) m.from_start[threadIdx.x] = m.kept[threadIdx.x] = 0;
       __syncthreads();
-      const float of_pairs = grad_of_pairs(x, key_products, slices, m);
+      grad_of_pairs(x, slices, m);
       __syncthreads();  // A + A^T is complete
       for (int first = 0; first < x.key_size(); first += kChunk) {
-        grad_of_queries(x, first, i == 0, grad_q, m);
-        grad_of_keys(x, first, i == 0, grad_k, m);
+        grad_of_queries(x, first, i == 0, m);
+        grad_of_keys(x, first, i == 0, m);
       }
-      store_grad_decays(x, slices, of_pairs, m);
+      store_grad_decays(x, slices, m);
       __syncthreads();  // the gates and the sums have been read, and the gradients of rows are complete
     }
-    const std::int64_t stride = in.key_heads * in.key_size, at = key.token * stride + head * in.key_size;
-    const ChunkRows<T> q = rows_of_head<T>(in.q, in.q_stride, key, head, in.key_size);
-    const ChunkRows<T> k = rows_of_head<T>(in.k, in.k_stride, key, head, in.key_size);
-    store_row_grads(q, m.factors.q, query_scale(in), grad_q, static_cast<T*>(a.grad_q) + at, stride);
-    store_row_grads(k, m.factors.k, 1.0F, grad_k, static_cast<T*>(a.grad_k) + at, stride);
     __syncthreads();  // the factors have been read
+  }
+}
+
+// Writes the gradients of rows x from those of y = scale factor x, where `factor` is 1 / length, for
+// one row by each warp's turn.
+template <typename T>
+__device__ inline void store_row_grads(const ChunkRows<T>& x, const float* factors, float scale, const float* grad_y,
+                                       T* grad_x, std::int64_t stride) {
+  const int lane = static_cast<int>(threadIdx.x % kWarp);
+  for (int row = static_cast<int>(threadIdx.x / kWarp); row < x.count; row += kProductThreads / kWarp) {
+    const float factor = factors[row] * scale;
+    float along = 0;
+    for (int c = lane; c < x.columns; c += kWarp) along = fmaf(grad_y[row * x.columns + c], x(row, c) * factor, along);
+    along = warp_sum(along) / (scale * scale);
+    for (int c = lane; c < x.columns; c += kWarp) {
+      const float grad = grad_y[row * x.columns + c] - x(row, c) * factor * along;
+      grad_x[row * stride + c] = narrow<T>(grad * factor);
+    }
+  }
+}
+
+// One block of threads per chunk and key head.
+template <typename T>
+__global__ void __launch_bounds__(kProductThreads)
+    finish_rows(GpuDeltaRuleGrad a, DeltaScratch scratch, std::int64_t turns) {
+  const GpuDeltaInputs& in = a.in;
+  const std::int64_t stride = in.key_heads * in.key_size;
+  for (std::int64_t turn = blockIdx.x; turn < turns; turn += gridDim.x) {
+    const std::int64_t head = turn % in.key_heads, chunk = turn / in.key_heads;
+    const DeltaPlace key = place_of_key(in, chunk / num_chunks(in), head, chunk % num_chunks(in));
+    const std::int64_t at = key.token * stride + head * in.key_size, numbers = key.part * kChunk;
+    store_row_grads(rows_of_head<T>(in.q, in.q_stride, key, head, in.key_size), scratch.q_factors + numbers,
+                    query_scale(in), scratch.grad_q + numbers * in.key_size, static_cast<T*>(a.grad_q) + at, stride);
+    store_row_grads(rows_of_head<T>(in.k, in.k_stride, key, head, in.key_size), scratch.k_factors + numbers, 1.0F,
+                    scratch.grad_k + numbers * in.key_size, static_cast<T*>(a.grad_k) + at, stride);
   }
 }
 
@@ -261,6 +276,8 @@ void finish_delta_grads(DType dtype, const GpuDeltaRuleGrad& call, const DeltaSc
   with_element(dtype, [&](auto type) {
     launch("finish_delta_grads", finish_gradients<decltype(type)>, {.blocks = turns, .threads = kProductThreads},
            stream, call, scratch, slices, turns);
+    launch("finish_delta_rows", finish_rows<decltype(type)>, {.blocks = turns, .threads = kProductThreads}, stream,
+           call, scratch, turns);
   });
 }
 

@@ -118,17 +118,15 @@ __global__ void __launch_bounds__(kProductThreads, 2)
     ProductSums<kChunk> kk = {}, qk = {};
     add_product<true, true>(kk, tiles, size, unit_k, unit_k);
     add_product<true, true>(qk, tiles, size, unit_q, unit_k);
-    for_each_sum(kk, [&](int i, int j, float sum) {
-      to.key_products[key.part * kChunk * kChunk + i * kChunk + j] = sum;
-    });
+    for_each_sum(kk,
+                 [&](int i, int j, float sum) { to.key_products[key.part * kChunk * kChunk + i * kChunk + j] = sum; });
     for (std::int64_t value_head = head * sharing; value_head < (head + 1) * sharing; ++value_head) {
       const DeltaPlace value = place_of_value(in, key.sequence, value_head, key.chunk);
       load_gates<T>(gates, in, to, value);
       __syncthreads();
       const std::int64_t matrix = value.part * kChunk * kChunk;
-      for_each_sum(kk, [&](int i, int j, float sum) {
-        lower[i][j] = j < i ? gates.beta[i] * (sum * gates.decay(i, j)) : 0.0F;
-      });
+      for_each_sum(
+          kk, [&](int i, int j, float sum) { lower[i][j] = j < i ? gates.beta[i] * (sum * gates.decay(i, j)) : 0.0F; });
       for_each_sum(qk, [&](int i, int j, float sum) {
         to.scores[matrix + i * kChunk + j] = j <= i ? sum * gates.decay(i, j) : 0.0F;
       });
@@ -150,8 +148,8 @@ void weigh_delta_chunks(DType dtype, const GpuDeltaInputs& in, const DeltaScratc
   launch("sum_decays", sum_decays, {.blocks = divide_up(sums, kProductThreads), .threads = kProductThreads}, stream, in,
          scratch, sums);
   with_element(dtype, [&](auto type) {
-    launch("weigh_chunks", weigh_chunks<decltype(type)>,
-           {.blocks = chunks * in.key_heads, .threads = kProductThreads}, stream, in, scratch, chunks * in.key_heads);
+    launch("weigh_chunks", weigh_chunks<decltype(type)>, {.blocks = chunks * in.key_heads, .threads = kProductThreads},
+           stream, in, scratch, chunks * in.key_heads);
   });
 }
 

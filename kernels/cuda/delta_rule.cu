@@ -18,6 +18,17 @@ struct ForwardMemory {
   ChunkGates gates;
 };
 
+// Writes the state at a chunk's beginning.
+template <int kColumns>
+__device__ inline void store_state(const GpuDeltaRule& a, const SlicePlace& slice, const DeltaPlace& value,
+                                   const float* state) {
+  const int count = static_cast<int>(a.in.key_size) * kColumns, stride = static_cast<int>(a.in.value_size);
+  float* to = a.states + slice_of_part(a.in, value, a.in.key_size, slice);
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += kProductThreads) {
+    if (i % kColumns < slice.columns) to[i / kColumns * stride + i % kColumns] = state[i];
+  }
+}
+
 template <typename T, int kKeys>
 __device__ inline void run_chunk(const GpuDeltaRule& a, const DeltaScratch& scratch, const SlicePlace& slice,
                                  const DeltaPlace& value, ForwardMemory<kKeys>& m) {
@@ -73,9 +84,7 @@ __global__ void __launch_bounds__(kProductThreads, 2)
       load_gates<T>(m.gates, in, scratch, value);
       load_factors(m.factors, in, scratch, place_of_key(in, slice.sequence, slice.key_head, chunk));
       __syncthreads();
-      if (a.states != nullptr) {
-        store_slice<kSlice<kKeys>>(m.state, a.states + slice_of_part(in, value, in.key_size, slice), in, slice.columns);
-      }
+      if (a.states != nullptr) store_state<kSlice<kKeys>>(a, slice, value, m.state);
       run_chunk<T, kKeys>(a, scratch, slice, value, m);
       __syncthreads();  // the state is complete, and the gates have been read
     }

@@ -56,8 +56,7 @@ __device__ inline void store_values(const GpuDeltaRuleGrad& a, const DeltaScratc
   });
   for_each_sum(grad_u, [&](int i, int c, float sum) {
     if (c < slice.columns) to_grad_u[i * stride + c] = sum;
-    if (i < value.count && c < slice.columns)
-      grad_v[i * stride_of_v + c] = narrow<T>(gates.beta[i] * sum);
+    if (i < value.count && c < slice.columns) grad_v[i * stride_of_v + c] = narrow<T>(gates.beta[i] * sum);
   });
   float* sums = scratch.sums + (value.part * divide_up(in.value_size, kSlice<kKeys>) + slice.slice) * 2 * kChunk;
 #pragma unroll
@@ -111,14 +110,29 @@ __device__ inline void grad_of_values(const GpuDeltaRuleGrad& a, const DeltaScra
   });
 }
 
+// Writes dS' and the slice's sum for the gradient of E_last.
+template <int kColumns>
+__device__ inline void store_grad_state(const GpuDeltaRuleGrad& a, const DeltaScratch& scratch, const SlicePlace& slice,
+                                        const DeltaPlace& value, const float* grad_state) {
+  const int count = static_cast<int>(a.in.key_size) * kColumns, stride = static_cast<int>(a.in.value_size);
+  const std::int64_t first = slice_of_part(a.in, value, a.in.key_size, slice);
+  float products = 0;
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += kProductThreads) {
+    const int at = i / kColumns * stride + i % kColumns;
+    if (i % kColumns >= slice.columns) continue;
+    scratch.grad_states[first + at] = grad_state[i];
+    products = fmaf(a.states[first + at], grad_state[i], products);
+  }
+  products = block_sum<kProductThreads>(products);
+  if (threadIdx.x == 0) scratch.across[value.part * divide_up(a.in.value_size, kColumns) + slice.slice] = products;
+}
+
 // Replaces dS' by dS.
 template <typename T, int kKeys>
 __device__ inline void grad_of_state(int size, const SliceOfChunk<T, kKeys>& x, BackwardMemory<kKeys>& m) {
   for (int first = 0; first < size; first += kProductRows) {
     SliceSums<kKeys> grad = {};
-    const auto decayed_q = [&](int c, int i) {
-      return x.q(i, first + c) * (m.factors.q[i] * m.gates.from_start[i]);
-    };
+    const auto decayed_q = [&](int c, int i) { return x.q(i, first + c) * (m.factors.q[i] * m.gates.from_start[i]); };
     const auto unit_k = [&](int c, int i) { return x.k(i, first + c) * m.factors.k[i]; };
     add_product_with_shared<false>(grad, m.tiles.left, kChunk, decayed_q, m.grad_o);
     add_product_with_shared<false>(grad, m.tiles.left, kChunk, unit_k, m.values);
@@ -143,8 +157,7 @@ __global__ void __launch_bounds__(kProductThreads, 2)
       load_gates<T>(m.gates, in, scratch, value);
       load_factors(m.factors, in, scratch, place_of_key(in, slice.sequence, slice.key_head, chunk));
       __syncthreads();
-      store_slice<kSlice<kKeys>>(m.grad_state, scratch.grad_states + slice_of_part(in, value, in.key_size, slice), in,
-                                 slice.columns);
+      store_grad_state<kSlice<kKeys>>(a, scratch, slice, value, m.grad_state);
       const SliceOfChunk<T, kKeys> x(a, scratch, slice, value);
       grad_of_values<T, kKeys>(a, scratch, slice, value, x, m);
       if (chunk > 0) grad_of_state<T, kKeys>(static_cast<int>(in.key_size), x, m);

@@ -28,7 +28,8 @@ struct SlicePlace {
 
 template <int kKeys>
 __device__ inline SlicePlace slice_of_turn(const GpuDeltaInputs& in, std::int64_t turn) {
-  const std::int64_t slices = divide_up(in.value_size, kSlice<kKeys>), slice = turn % slices, head = turn / slices % in.value_heads;
+  const std::int64_t slices = divide_up(in.value_size, kSlice<kKeys>), slice = turn % slices,
+                     head = turn / slices % in.value_heads;
   const std::int64_t first = slice * kSlice<kKeys>, left = in.value_size - first;
   return {turn / slices / in.value_heads,
           head,
@@ -50,16 +51,6 @@ __device__ inline ChunkRows<T> rows_of_slice(const void* x, std::int64_t stride,
 __device__ inline std::int64_t slice_of_part(const GpuDeltaInputs& in, const DeltaPlace& place, std::int64_t rows,
                                              const SlicePlace& slice) {
   return place.part * rows * in.value_size + slice.first;
-}
-
-// Writes a slice of a state to an array whose rows have value_size elements.
-template <int kColumns>
-__device__ inline void store_slice(const float* slice, float* to, const GpuDeltaInputs& in, int columns) {
-  const int count = static_cast<int>(in.key_size) * kColumns, stride = static_cast<int>(in.value_size);
-  for (int i = static_cast<int>(threadIdx.x); i < count; i += kProductThreads) {
-    const int row = i / kColumns, column = i % kColumns;
-    if (column < columns) to[row * stride + column] = slice[i];
-  }
 }
 
 // Calls run(constant of 128 or 256) for the smallest slices that have room for these keys.

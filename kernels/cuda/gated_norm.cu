@@ -79,7 +79,8 @@ __global__ void __launch_bounds__(kThreads)
       for (unsigned r = warp; r < count && column < columns; r += kWarps) {
         const std::int64_t at = (first + r) * columns + column;
         const float normal = widen(static_cast<const T*>(a.forward.o)[at]) * of_row[r].rstd;
-        const float gate = widen(static_cast<const T*>(a.forward.z)[at]), grad = widen(static_cast<const T*>(a.grad_y)[at]);
+        const float gate = widen(static_cast<const T*>(a.forward.z)[at]),
+                    grad = widen(static_cast<const T*>(a.grad_y)[at]);
         const float grad_scaled = grad * (gate * sigmoid(gate));
         grad_weight += grad_scaled * rounded<T>(normal);
         static_cast<T*>(a.grad_o)[at] = narrow<T>((grad_scaled * weight - normal * of_row[r].mean) * of_row[r].rstd);

@@ -85,7 +85,8 @@ ConvolutionResults on_cpu(DType dtype, const ConvolutionCase& c, const Convoluti
   };
   const std::vector<std::byte> y = elements(in.y), grad = elements(in.grad);
   std::vector<std::byte> x(y.size()), grad_y(y.size());
-  const std::size_t bytes_of_token = y.size() / static_cast<std::size_t>(std::max<std::int64_t>(1, c.sequences * c.length));
+  const std::size_t bytes_of_token =
+      y.size() / static_cast<std::size_t>(std::max<std::int64_t>(1, c.sequences * c.length));
   for (std::int64_t sequence = 0; sequence < c.sequences; ++sequence) {
     for (const auto& [first, length] : documents_of(c)) {
       const std::size_t at = static_cast<std::size_t>(sequence * c.length + first) * bytes_of_token;
@@ -105,14 +106,9 @@ ConvolutionResults on_gpu(DType dtype, const ConvolutionCase& c, const Convoluti
   const DeviceArray<float> weight(in.weight), grad_weight(std::vector<float>(in.weight.size(), 3.0F)),
       sums(models::num_convolution_sums(c.sequences, c.length) * c.taps * c.channels);
   const DeviceArray<std::int64_t> positions(positions_of(c));
-  const models::GpuConvolution call = {y.data(),
-                                       weight.data(),
-                                       x.data(),
-                                       c.documents.empty() ? nullptr : positions.data(),
-                                       c.sequences,
-                                       c.length,
-                                       c.channels,
-                                       c.taps};
+  const models::GpuConvolution call = {
+      y.data(),    weight.data(), x.data(),   c.documents.empty() ? nullptr : positions.data(),
+      c.sequences, c.length,      c.channels, c.taps};
   kernel_table().convolution(dtype, call, nullptr);
   kernel_table().convolution_grad(dtype, {call, grad.data(), grad_y.data(), nullptr, nullptr}, nullptr);
   const std::vector<float> untrained = grad_y.values();
@@ -124,9 +120,15 @@ ConvolutionResults on_gpu(DType dtype, const ConvolutionCase& c, const Convoluti
 
 TEST_P(DeltaOperators, ConvolutionAgreesWithTheCpu) {
   const DType dtype = GetParam();
-  for (const ConvolutionCase& c :
-       {ConvolutionCase{1, 1, 1, 4}, {1, 3, 5, 4}, {2, 70, 9, 1}, {2, 130, 300, 4}, {1, 200, 17, 3}, {2, 64, 20, 7},
-        {1, 130, 5, 16}, {2, 140, 9, 4, {1, 1, 2, 3, 57, 1, 63}}, {1, 140, 9, 5, {64, 1, 3, 60, 12}}}) {
+  for (const ConvolutionCase& c : {ConvolutionCase{1, 1, 1, 4},
+                                   {1, 3, 5, 4},
+                                   {2, 70, 9, 1},
+                                   {2, 130, 300, 4},
+                                   {1, 200, 17, 3},
+                                   {2, 64, 20, 7},
+                                   {1, 130, 5, 16},
+                                   {2, 140, 9, 4, {1, 1, 2, 3, 57, 1, 63}},
+                                   {1, 140, 9, 5, {64, 1, 3, 60, 12}}}) {
     SCOPED_TRACE(testing::Message() << c.length << " tokens, " << c.channels << " channels, " << c.taps << " taps");
     const ConvolutionInputs in(dtype, c);
     const ConvolutionResults expected = on_cpu(dtype, c, in), actual = on_gpu(dtype, c, in);
@@ -156,25 +158,30 @@ TEST_P(DeltaOperators, GatedNormAgreesWithItsFormula) {
   for (const std::int64_t columns : {1, 5, 32, 48, 128, 200}) {
     for (const std::int64_t rows : {0, 1, 9, 130, 300}) {
       SCOPED_TRACE(testing::Message() << rows << " x " << columns);
-      const std::vector<float> o = random_values(dtype, rows * columns, 1, 3), z = random_values(dtype, rows * columns, 2),
-                               weight = random_values(dtype, columns, 3), grad = random_values(dtype, rows * columns, 4);
+      const std::vector<float> o = random_values(dtype, rows * columns, 1, 3),
+                               z = random_values(dtype, rows * columns, 2), weight = random_values(dtype, columns, 3),
+                               grad = random_values(dtype, rows * columns, 4);
       std::vector<float> y(o.size()), grad_o(o.size()), grad_z(o.size());
       std::vector<double> grad_weight(weight.size()), sizes(weight.size());
       for (std::int64_t row = 0; row < rows; ++row) {
         const auto at = static_cast<std::size_t>(row * columns);
         double squares = 0, products = 0;
-        for (std::size_t c = 0; c < weight.size(); ++c) squares += static_cast<double>(o[at + c]) * static_cast<double>(o[at + c]);
+        for (std::size_t c = 0; c < weight.size(); ++c)
+          squares += static_cast<double>(o[at + c]) * static_cast<double>(o[at + c]);
         const double rstd = 1 / std::sqrt(squares / static_cast<double>(columns) + 1e-5);
         const auto sigmoid = [&](std::size_t i) { return 1 / (1 + std::exp(-static_cast<double>(z[i]))); };
         const auto grad_normal = [&](std::size_t c) {
-          return static_cast<double>(grad[at + c]) * static_cast<double>(z[at + c]) * sigmoid(at + c) * static_cast<double>(weight[c]);
+          return static_cast<double>(grad[at + c]) * static_cast<double>(z[at + c]) * sigmoid(at + c) *
+                 static_cast<double>(weight[c]);
         };
-        for (std::size_t c = 0; c < weight.size(); ++c) products += grad_normal(c) * static_cast<double>(o[at + c]) * rstd;
+        for (std::size_t c = 0; c < weight.size(); ++c)
+          products += grad_normal(c) * static_cast<double>(o[at + c]) * rstd;
         for (std::size_t c = 0; c < weight.size(); ++c) {
           const std::size_t i = at + c;
           const double gate = static_cast<double>(z[i]), s = sigmoid(i), normal = static_cast<double>(o[i]) * rstd;
           const double once = static_cast<double>(rounded(dtype, static_cast<float>(normal)));
-          const double scaled = static_cast<double>(rounded(dtype, static_cast<float>(static_cast<double>(weight[c]) * once)));
+          const double scaled =
+              static_cast<double>(rounded(dtype, static_cast<float>(static_cast<double>(weight[c]) * once)));
           y[i] = static_cast<float>(scaled * gate * s);
           grad_o[i] = static_cast<float>(rstd * (grad_normal(c) - normal * products / static_cast<double>(columns)));
           grad_z[i] = static_cast<float>(static_cast<double>(grad[i]) * scaled * s * (1 + gate * (1 - s)));

@@ -130,10 +130,10 @@ void expect_recurrence(const DeltaArrays& a, DType dtype = DType::kFloat32, bool
 }
 
 TEST_P(DeltaRule, AgreesWithItsRecurrence) {
-  expect_recurrence(make_arrays({.sequences = 2, .length = 150, .key_heads = 2, .value_heads = 4, .key_size = 12,
-                                 .value_size = 10},
-                                GetParam()),
-                    GetParam(), false, 3);
+  expect_recurrence(
+      make_arrays({.sequences = 2, .length = 150, .key_heads = 2, .value_heads = 4, .key_size = 12, .value_size = 10},
+                  GetParam()),
+      GetParam(), false, 3);
 }
 
 TEST_F(DeltaRuleInFp32, AgreesWithItsRecurrenceForEveryLength) {
@@ -150,11 +150,8 @@ TEST_F(DeltaRuleInFp32, AgreesWithItsRecurrenceForHeadsOfEverySize) {
   for (const auto& [key, value, key_heads, value_heads] :
        {Sizes{2, 1, 1, 1}, {16, 33, 1, 3}, {65, 16, 1, 2}, {128, 40, 1, 1}, {129, 17, 1, 1}, {256, 16, 2, 2}}) {
     SCOPED_TRACE(testing::Message() << key << " " << value);
-    expect_recurrence(make_arrays({.length = 70,
-                                   .key_heads = key_heads,
-                                   .value_heads = value_heads,
-                                   .key_size = key,
-                                   .value_size = value}));
+    expect_recurrence(make_arrays(
+        {.length = 70, .key_heads = key_heads, .value_heads = value_heads, .key_size = key, .value_size = value}));
   }
 }
 
@@ -176,7 +173,8 @@ TEST_F(DeltaRuleInFp32, SurvivesStrongAndMixedDecays) {
   DeltaArrays a = make_arrays({.length = 200, .value_heads = 2, .key_size = 12, .value_size = 10});
   std::fill(a.decay.begin(), a.decay.end(), -60.0F);
   expect_recurrence(a);
-  for (std::size_t i = 0; i < a.decay.size(); ++i) a.decay[i] = i % 3 == 0 ? -60.0F : -0.01F * static_cast<float>(i % 5);
+  for (std::size_t i = 0; i < a.decay.size(); ++i)
+    a.decay[i] = i % 3 == 0 ? -60.0F : -0.01F * static_cast<float>(i % 5);
   expect_recurrence(a);
   for (std::size_t i = 0; i < a.decay.size(); i += 10) a.decay[i] = -std::numeric_limits<float>::infinity();
   expect_recurrence(a);
@@ -197,12 +195,8 @@ TEST_F(DeltaRuleInFp32, GivesKeysAndQueriesWithoutALengthFiniteGradients) {
 
 TEST_P(DeltaRule, OfNoTokensTouchesNoMemory) {
   for (const auto& [sequences, length] : {std::pair{0, 64}, {2, 0}}) {
-    const models::GpuDeltaInputs in = {.sequences = sequences,
-                                       .length = length,
-                                       .key_heads = 1,
-                                       .value_heads = 2,
-                                       .key_size = 16,
-                                       .value_size = 16};
+    const models::GpuDeltaInputs in = {
+        .sequences = sequences, .length = length, .key_heads = 1, .value_heads = 2, .key_size = 16, .value_size = 16};
     EXPECT_EQ(delta_grad_scratch_floats(in), 0);
     kernel_table().delta_rule(GetParam(), {.in = in}, nullptr);
     kernel_table().delta_rule_grad(GetParam(), {.in = in}, nullptr);
