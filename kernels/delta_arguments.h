@@ -109,9 +109,7 @@ struct GpuDeltaRuleGrad {
   GpuDeltaInputs in;
   const float* states = nullptr;  // of the forward pass
   const void* grad_o = nullptr;
-  void* grad_q = nullptr;
-  void* grad_k = nullptr;
-  void* grad_v = nullptr;
+  void *grad_q = nullptr, *grad_k = nullptr, *grad_v = nullptr;
   float* grad_decay = nullptr;
   void* grad_beta = nullptr;
   float* scratch = nullptr;  // delta_grad_scratch_floats() elements

@@ -1,5 +1,5 @@
 // kernels/cuda/delta_chunk.cuh
-// What the kernels of the gated delta rule share: the place of a chunk of tokens, its rows, its
+// Parts that the kernels of the gated delta rule share: the place of a chunk of tokens, its rows, its
 // gates, and the scratch memory.
 //
 // In a chunk, with c_i the sum of the decays of its tokens up to i:

@@ -1,10 +1,12 @@
-// Compares the operators of linear attention on the code path of a GPU with the loops for the CPU.
+// Compares the operators of linear attention on the code path of a GPU, with the kernels emulated on
+// the CPU, with the loops for the CPU.
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <cmath>
 #include <limits>
 
+#include "kernels/cuda/kernels.h"
 #include "models/layers/delta_net/convolution.h"
 #include "models/layers/delta_net/gated_norm.h"
 #include "models/layers/delta_net/gates.h"
@@ -26,6 +28,7 @@ class DeltaOnGpuWay : public testing::Test {
  protected:
   DeltaOnGpuWay() {
     table_.takes_cpu_memory = true;
+    table_.current_stream = []() -> void* { return nullptr; };
     at::manual_seed(9);
   }
   ~DeltaOnGpuWay() override { set_gpu_kernels(nullptr); }
@@ -64,7 +67,7 @@ class DeltaOnGpuWay : public testing::Test {
     }
   }
 
-  GpuKernels table_;
+  GpuKernels table_ = cuda::kernel_table();
 };
 
 using Leaves = std::vector<at::Tensor>;
