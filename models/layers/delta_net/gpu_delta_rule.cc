@@ -5,6 +5,7 @@
 
 #include <optional>
 
+#include "kernels/gpu_kernels.h"
 #include "models/layers/documents.h"
 #include "models/layers/kernel_call.h"
 

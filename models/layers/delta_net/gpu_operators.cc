@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "kernels/gpu_kernels.h"
 #include "models/layers/documents.h"
 #include "models/layers/kernel_call.h"
 
