@@ -109,7 +109,6 @@ __global__ void __launch_bounds__(kProductThreads, 2)
     const DeltaPlace key = place_of_key(in, chunk / num_chunks(in), head, chunk % num_chunks(in));
     const ChunkRows<T> q = rows_of_head<T>(in.q, in.q_stride, key, head, in.key_size);
     const ChunkRows<T> k = rows_of_head<T>(in.k, in.k_stride, key, head, in.key_size);
-    __syncthreads();  // the factors of the previous turn have been read
     measure_rows(q, query_scale(in), factors.q, to.q_factors + key.part * kChunk);
     measure_rows(k, 1.0F, factors.k, to.k_factors + key.part * kChunk);
     __syncthreads();
@@ -136,7 +135,6 @@ __global__ void __launch_bounds__(kProductThreads, 2)
         const int i = e / kChunk, j = e % kChunk;
         to.inverse[matrix + e] = j <= i ? inverse[i][j] : 0.0F;
       }
-      __syncthreads();  // the inverse and the gates have been read
     }
   }
 }

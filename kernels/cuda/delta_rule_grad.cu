@@ -1,6 +1,7 @@
 // Computes the backward pass of the gated delta rule. What chunks need of themselves is computed
 // again (delta_chunks.cu). Then the gradient of the state is carried from the last chunk to the
-// first. Then all chunks compute the remaining gradients at once (delta_chunk_grad.cu).
+// first. Then all chunks compute the remaining gradients at once (delta_chunk_grad.cu,
+// delta_row_grad.cu).
 //
 // With dO, the gradient dS' of the state at a chunk's end, and the names of delta_chunk.cuh:
 //   dU = P^T dO + diag(w) K dS'        (1 + L)^T dR = dU        dV = diag(beta) dR
@@ -179,6 +180,7 @@ void delta_rule_grad(DType dtype, const GpuDeltaRuleGrad& call, void* stream) {
              {.blocks = turns, .threads = kProductThreads}, stream, call, scratch, turns);
     });
     finish_delta_grads(dtype, call, scratch, num_delta_slices(in), stream);
+    finish_delta_rows(dtype, call, scratch, stream);
   });
 }
 
