@@ -269,6 +269,87 @@ void add_expansions(Calls& calls, const GpuKernels& table, const KernelSizes& s,
   }
 }
 
+// The parts of linear attention, with as many key heads as value heads, in sequences of kLinearLength
+// tokens.
+constexpr std::int64_t kLinearLength = 2048;
+
+void add_convolution_and_norm(Calls& calls, const GpuKernels& table, const KernelSizes& s, Layout& layout) {
+  const std::int64_t width = s.heads * s.head_size, count = s.tokens * width, bytes = count * kElementBytes;
+  layout.next_call();
+  const models::GpuConvolution convolution{.y = layout.elements(3 * count),
+                                           .weight = layout.array<float>(3 * width * 4),
+                                           .x = layout.elements(3 * count),
+                                           .sequences = s.tokens / kLinearLength,
+                                           .length = kLinearLength,
+                                           .channels = 3 * width,
+                                           .taps = 4};
+  add(calls, "convolution", 2 * 3 * bytes,
+      [=, &table](CUstream stream) { table.convolution(kElement, convolution, stream); });
+  const std::int64_t sums = models::num_convolution_sums(convolution.sequences, convolution.length);
+  const models::GpuConvolutionGrad convolution_grad{.forward = convolution,
+                                                    .grad_x = layout.elements(3 * count),
+                                                    .grad_y = layout.elements(3 * count),
+                                                    .grad_weight = layout.array<float>(3 * width * 4),
+                                                    .partial_sums = layout.array<float>(sums * 3 * width * 4)};
+  add(calls, "convolution_grad", 3 * 3 * bytes,
+      [=, &table](CUstream stream) { table.convolution_grad(kElement, convolution_grad, stream); });
+  const std::int64_t rows = s.tokens * s.heads;
+  layout.next_call();
+  const models::GpuGatedNorm norm{.o = layout.elements(count),
+                                  .z = layout.elements(count),
+                                  .weight = layout.elements(s.head_size),
+                                  .y = layout.elements(count),
+                                  .columns = s.head_size,
+                                  .epsilon = 1e-6F};
+  add(calls, "gated_norm", 3 * bytes, [=, &table](CUstream stream) { table.gated_norm(kElement, norm, rows, stream); });
+  const models::GpuGatedNormGrad norm_grad{
+      .forward = norm,
+      .grad_y = layout.elements(count),
+      .grad_o = layout.elements(count),
+      .grad_z = layout.elements(count),
+      .grad_weight = layout.array<float>(s.head_size),
+      .partial_sums = layout.array<float>(models::num_gated_norm_sums(rows) * s.head_size)};
+  add(calls, "gated_norm_grad", 5 * bytes,
+      [=, &table](CUstream stream) { table.gated_norm_grad(kElement, norm_grad, rows, stream); });
+}
+
+void add_delta_rule(Calls& calls, const GpuKernels& table, const KernelSizes& s, Layout& layout) {
+  const std::int64_t count = s.tokens * s.heads * s.head_size, gates = s.tokens * s.heads,
+                     bytes = count * kElementBytes, gate_bytes = gates * (4 + kElementBytes);
+  layout.next_call();
+  const models::GpuDeltaInputs in{.q = layout.elements(count),
+                                  .k = layout.elements(count),
+                                  .v = layout.elements(count),
+                                  .decay = layout.array<float>(gates),
+                                  .beta = layout.elements(gates),
+                                  .q_stride = s.heads * s.head_size,
+                                  .k_stride = s.heads * s.head_size,
+                                  .v_stride = s.heads * s.head_size,
+                                  .sequences = s.tokens / kLinearLength,
+                                  .length = kLinearLength,
+                                  .key_heads = s.heads,
+                                  .value_heads = s.heads,
+                                  .key_size = s.head_size,
+                                  .value_size = s.head_size};
+  const std::int64_t states = in.sequences * in.chunks() * s.heads * s.head_size * s.head_size;
+  float* kept = layout.array<float>(states);
+  float* scratch = layout.array<float>(models::delta_grad_scratch_floats(in));
+  const models::GpuDeltaRule rule{.in = in, .o = layout.elements(count), .states = kept, .scratch = scratch};
+  add(calls, "delta_rule", 4 * bytes + gate_bytes + states * 4,
+      [=, &table](CUstream stream) { table.delta_rule(kElement, rule, stream); });
+  const models::GpuDeltaRuleGrad grad{.in = in,
+                                      .states = kept,
+                                      .grad_o = layout.elements(count),
+                                      .grad_q = layout.elements(count),
+                                      .grad_k = layout.elements(count),
+                                      .grad_v = layout.elements(count),
+                                      .grad_decay = layout.array<float>(gates),
+                                      .grad_beta = layout.elements(gates),
+                                      .scratch = scratch};
+  add(calls, "delta_rule_grad", 7 * bytes + 2 * gate_bytes + states * 4,
+      [=, &table](CUstream stream) { table.delta_rule_grad(kElement, grad, stream); });
+}
+
 Calls make_calls(const GpuKernels& table, const KernelSizes& sizes, Layout& layout) {
   const Inputs inputs(layout, sizes);
   Calls calls;
@@ -278,6 +359,8 @@ Calls make_calls(const GpuKernels& table, const KernelSizes& sizes, Layout& layo
   add_gradients(calls, table, sizes, inputs, layout);
   add_experts(calls, table, sizes, inputs, layout);
   add_expansions(calls, table, sizes, layout);
+  add_convolution_and_norm(calls, table, sizes, layout);
+  add_delta_rule(calls, table, sizes, layout);
   return calls;
 }
 

@@ -1,5 +1,6 @@
 // kernels/formulas.h
-// Defines the variants of formulas that differ between models.
+// Defines the variants of formulas that differ between models, and the length of the delta rule's
+// chunks.
 #pragma once
 
 #include <cstdint>
@@ -21,5 +22,8 @@ enum class Activation : std::uint8_t {
   kClampedSwish,  // gate * sigmoid(1.702 * gate) * (up + 1), gate at most 7, up from -7 to 7: GPT-OSS
   kSigmoid,       // sigmoid(gate) * up: the output gate of Qwen3.5's attention
 };
+
+// The number of tokens whose contribution to the state of a gated delta rule is computed at once.
+inline constexpr std::int64_t kDeltaChunk = 64;
 
 }  // namespace rp

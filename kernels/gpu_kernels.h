@@ -22,6 +22,7 @@
 #include <cstdint>
 
 #include "common/dtype.h"
+#include "kernels/delta_arguments.h"
 #include "kernels/layer_arguments.h"
 #include "kernels/quantised_weights.h"
 
@@ -220,6 +221,12 @@ struct GpuKernels {
   // Writes the values of a quantised parameter, [matrices, rows, columns], with the bits that the
   // CPU computes.
   void (*expand_weights)(DType, const QuantisedWeights&, void* values, void* stream) = nullptr;
+  void (*convolution)(DType, const GpuConvolution&, void* stream) = nullptr;
+  void (*convolution_grad)(DType, const GpuConvolutionGrad&, void* stream) = nullptr;
+  void (*gated_norm)(DType, const GpuGatedNorm&, std::int64_t rows, void* stream) = nullptr;
+  void (*gated_norm_grad)(DType, const GpuGatedNormGrad&, std::int64_t rows, void* stream) = nullptr;
+  void (*delta_rule)(DType, const GpuDeltaRule&, void* stream) = nullptr;
+  void (*delta_rule_grad)(DType, const GpuDeltaRuleGrad&, void* stream) = nullptr;
 };
 
 // Installs the table of this process, which must outlive all calls; null removes it. The plug-in

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "kernels/delta_arguments.h"
+
 namespace rp {
 namespace {
 
@@ -42,32 +44,41 @@ MixerCost attention_cost(const AttentionConfig& attention, const ElementwiseTabl
 }
 
 MixerCost delta_net_cost(const DeltaNetConfig& net, const ElementwiseTable& table, std::int64_t sequence_length) {
-  const auto s = static_cast<double>(sequence_length), c = static_cast<double>(kDeltaRuleChunk);
+  const auto s = static_cast<double>(sequence_length), c = static_cast<double>(kDeltaChunk);
   const auto key = static_cast<double>(net.key_dim), value = static_cast<double>(net.value_dim);
-  const auto heads = static_cast<double>(net.num_value_heads);
+  const auto heads = static_cast<double>(net.num_value_heads), key_heads = static_cast<double>(net.num_key_heads);
   const auto channels = static_cast<double>(net.convolved_width()), v = static_cast<double>(net.value_width());
+  const double k = key_heads * key, state = heads * key * value;
   MixerCost cost;
-  // The products of a chunk, for each of its tokens. With keys: K K^T and Q K^T. With values: the
-  // triangular system, which is half a product, and P U. With the state: K S, Q S and K^T U. The
-  // backward pass computes most of them again, and two gradients for each.
-  cost.forward_flops = heads * s * (4 * c * key + 3 * c * value + 6 * key * value);
-  cost.backward_flops = heads * s * (10 * c * key + 7 * c * value + 16 * key * value);
-  // The rule reads queries, keys and values and writes its output, in fp32 within; the gated norm
+  // The products of a chunk, for each of its tokens. With keys, once for the value heads that share
+  // them: K K^T and Q K^T. With the inverse and P: U and P U. With the state: K S, Q S and K^T U. The
+  // backward pass computes U again, and two gradients for each product.
+  cost.forward_flops = s * (4 * c * k + 4 * c * v + 6 * state);
+  cost.backward_flops = s * (4 * c * k + 6 * c * heads * key + 10 * c * v + 14 * state);
+  // What the kernels of the rule read and write of queries and keys, of values and outputs, and in
+  // fp32: the inverse, P and K K^T of each chunk, and the states; in backward also the states'
+  // gradients, U and its gradient, and the gradients of keys before they are summed. The gated norm
   // passes over the output and its gates.
-  cost.forward_bytes = channels * (table.convolution_forward + table.pass) + v * (table.pass + table.glu_forward);
-  cost.backward_bytes =
-      channels * (table.convolution_backward + 2 * table.pass) + v * (table.pass + table.glu_backward);
+  const double forward_numbers = 4 * c * heads + c * key_heads + state / c;
+  const double backward_numbers = 5 * c * heads + 2 * c * key_heads + 4 * state / c + 4 * v + 4 * k;
+  cost.forward_bytes =
+      channels * table.convolution_forward + (4 * k + 2 * v) * table.pass + 4 * forward_numbers + v * table.glu_forward;
+  cost.backward_bytes = channels * table.convolution_backward + (10 * k + 4 * v) * table.pass + 4 * backward_numbers +
+                        v * table.glu_backward;
   // The convolution's input and output, the rule's output, gates z, the gated output, a, b and beta.
   cost.saved_elements = 2 * channels + 3 * v + 3 * heads;
   // Decays, the norm of each head, and the state at the beginning of each chunk.
-  cost.saved_numbers = 2 * heads + heads * key * value / c;
+  cost.saved_numbers = 2 * heads + state / c;
   cost.forward_width = 2 * channels + 2 * v;
   cost.backward_width = 2 * channels + 2 * v;
-  // What LibTorch's operators hold at once on a GPU (models/layers/delta_net/gpu_delta_rule.cc): rows of
-  // keys and of values, matrices of a chunk, and states.
-  const double state = key * value / c;
-  cost.forward_numbers = heads * (5 * key + 5 * value + 9 * c + 2 * state);
-  cost.backward_numbers = heads * (9 * key + 10 * value + 15 * c + 4 * state);
+  const models::GpuDeltaInputs call{.sequences = 1,
+                                    .length = sequence_length,
+                                    .key_heads = net.num_key_heads,
+                                    .value_heads = net.num_value_heads,
+                                    .key_size = net.key_dim,
+                                    .value_size = net.value_dim};
+  cost.forward_numbers = static_cast<double>(models::delta_scratch_floats(call)) / s;
+  cost.backward_numbers = static_cast<double>(models::delta_grad_scratch_floats(call)) / s;
   return cost;
 }
 

@@ -12,14 +12,12 @@
 #include <span>
 
 #include "common/dtype.h"
+#include "kernels/formulas.h"
 
 namespace rp::models {
 
 // The largest number of taps of a convolution.
 constexpr std::int64_t kMaxConvolutionTaps = 16;
-
-// The number of tokens whose contribution to the state is computed at once.
-constexpr std::int64_t kDeltaChunk = 64;
 
 // x[t] = silu(element(sum over j of weight[j] y[t - (taps - 1) + j])) for the tokens of one
 // document and the channels of the call. Terms before the document's start are left out.

@@ -219,6 +219,14 @@ __device__ inline Value block_sum(Value value) {
   return total;
 }
 
+__device__ inline float sigmoid(float x) { return 1.0F / (1.0F + expf(-x)); }
+
+// Returns the derivative of x sigmoid(x).
+__device__ inline float silu_slope(float x) {
+  const float s = sigmoid(x);
+  return s * (1.0F + x * (1.0F - s));
+}
+
 // Returns x / y, rounded up.
 __device__ __host__ constexpr std::int64_t divide_up(std::int64_t x, std::int64_t y) { return (x + y - 1) / y; }
 

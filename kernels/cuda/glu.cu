@@ -10,8 +10,6 @@ namespace {
 
 constexpr unsigned kThreads = 256;
 
-__device__ inline float sigmoid(float x) { return 1.0F / (1.0F + expf(-x)); }
-
 // The same as in kernels/cpu/layer_loops.h. The activation is the same for all threads.
 struct Gated {
   float value, slope, up, up_slope;

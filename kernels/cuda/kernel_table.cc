@@ -23,7 +23,13 @@ const models::GpuKernels& kernel_table() {
                                                 .grouped_linear = grouped_linear,
                                                 .grouped_linear_grad = grouped_linear_grad,
                                                 .grouped_weight_grad = grouped_weight_grad,
-                                                .expand_weights = expand_weights};
+                                                .expand_weights = expand_weights,
+                                                .convolution = convolution,
+                                                .convolution_grad = convolution_grad,
+                                                .gated_norm = gated_norm,
+                                                .gated_norm_grad = gated_norm_grad,
+                                                .delta_rule = delta_rule,
+                                                .delta_rule_grad = delta_rule_grad};
   return kTable;
 }
 

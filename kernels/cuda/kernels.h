@@ -51,6 +51,21 @@ void grouped_weight_grad(DType dtype, const models::GroupedProduct& call, void* 
 // expand_weights.cu: a thread stores 16 bytes of values at a time.
 void expand_weights(DType dtype, const QuantisedWeights& call, void* values, void* stream);
 
+// convolution.cu: a thread processes one channel of kTokensOfConvolution tokens, and keeps what its
+// taps share in registers.
+void convolution(DType dtype, const models::GpuConvolution& call, void* stream);
+void convolution_grad(DType dtype, const models::GpuConvolutionGrad& call, void* stream);
+
+// gated_norm.cu: one warp per row.
+void gated_norm(DType dtype, const models::GpuGatedNorm& call, std::int64_t rows, void* stream);
+void gated_norm_grad(DType dtype, const models::GpuGatedNormGrad& call, std::int64_t rows, void* stream);
+
+// delta_rule.cu, delta_rule_grad.cu: what each chunk needs of itself for all chunks at once; then a
+// block of threads carries a slice of a state, or of its gradient, from chunk to chunk; in the
+// backward pass then the remaining gradients of all chunks at once.
+void delta_rule(DType dtype, const models::GpuDeltaRule& call, void* stream);
+void delta_rule_grad(DType dtype, const models::GpuDeltaRuleGrad& call, void* stream);
+
 // timing.cu: adds the time of the GPU's clock, in ns, to a number in its memory, or subtracts it
 // (sign -1).
 void add_time(std::int64_t* total, int sign, void* stream);

@@ -209,13 +209,30 @@ TEST(LayerCosts, AGatedDeltaRuleHasTheCostsOfItsFormulas) {
   const LayerCost cost = layer_costs(with_layers({layer}), {.sequences = 3, .sequence_length = 5})[1];
   const double tokens = 15, linear = 8 * (32 + 20 + 4 + 4) + 8 * 20 + 3 * 8 * 12;
   EXPECT_EQ(cost.forward.gemm_flops, 2 * tokens * linear);
-  EXPECT_EQ(cost.forward.attention_flops, tokens * 4 * (256 * 3 + 192 * 5 + 6 * 3 * 5));
-  EXPECT_EQ(cost.backward.attention_flops, tokens * 4 * (640 * 3 + 448 * 5 + 16 * 3 * 5));
+  EXPECT_EQ(cost.forward.attention_flops, tokens * (256 * 2 * 3 + 4 * (256 * 5 + 6 * 3 * 5)));
+  EXPECT_EQ(cost.backward.attention_flops, tokens * (256 * 2 * 3 + 4 * (384 * 3 + 640 * 5 + 14 * 3 * 5)));
   const double norms = 2 * 8 * 2, glu = 12 * 3, sums = 2 * 3 * 8;  // passes per token
-  EXPECT_EQ(cost.forward.elementwise_bytes, tokens * 2 * (norms + 32 * 3 + 20 * 4 + glu + sums));
+  const double rule = 4 * 6 + 2 * 20, numbers = 256 * 4 + 64 * 2 + 4 * 15 / 64.0;
+  EXPECT_EQ(cost.forward.elementwise_bytes, tokens * (2 * (norms + 32 * 2 + rule + 20 * 3 + glu + sums) + 4 * numbers));
   EXPECT_EQ(cost.saved_bytes,
             15U * (2 * (32 + 2 * 32 + 3 * 20 + 3 * 4 + 36) + 4 * 2 + 4 * 2 * 4) + 15 * 4 * 4 * 15 / 64);
-  EXPECT_GE(cost.backward_workspace_bytes, 15U * 4 * 4 * (9 * 3 + 10 * 5 + 960));
+}
+
+// For each chunk of 64 tokens, a part of one counts as a whole one: two matrices, c, a state's
+// gradient, two rows of values and the sums of a slice for each value head; K K^T, the lengths and two
+// rows of keys for each key head.
+TEST(LayerCosts, AGatedDeltaRuleHoldsTheScratchMemoryOfItsKernels) {
+  DecoderLayerConfig layer = tiny_layer();
+  layer.attention = {};
+  layer.mlp.intermediate = 1;
+  layer.delta_net = DeltaNetConfig{.num_key_heads = 2, .num_value_heads = 4, .key_dim = 3, .value_dim = 5, .taps = 4};
+  const LayerCost cost = layer_costs(with_layers({layer}), {.sequences = 3, .sequence_length = 65})[1];
+  const double chunks = 3 * 2, forward = 4 * 2 * 64 * 65 + 2 * 64 * 66;
+  const double backward = forward + 4 * (3 * 5 + 1 + 2 * 64 * (5 + 1)) + 2 * 2 * 64 * 3;
+  const double activations = 3 * 65 * 2 * (2 * 8 + 2 * 32 + 2 * 20);
+  EXPECT_EQ(cost.forward_workspace_bytes, activations + chunks * 4 * forward);
+  EXPECT_GE(cost.backward_workspace_bytes, activations + chunks * 4 * backward);
+  EXPECT_LT(cost.backward_workspace_bytes, activations + chunks * 4 * backward + 8 * 64 * 4);
 }
 
 TEST(LayerCosts, WithLoraTheBaseHasNoWeightGradients) {

@@ -1,10 +1,12 @@
-// Compares the operators of linear attention on the code path of a GPU with the loops for the CPU.
+// Compares the operators of linear attention on the code path of a GPU, with the kernels emulated on
+// the CPU, with the loops for the CPU.
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <cmath>
 #include <limits>
 
+#include "kernels/cuda/kernels.h"
 #include "models/layers/delta_net/convolution.h"
 #include "models/layers/delta_net/gated_norm.h"
 #include "models/layers/delta_net/gates.h"
@@ -26,6 +28,7 @@ class DeltaOnGpuWay : public testing::Test {
  protected:
   DeltaOnGpuWay() {
     table_.takes_cpu_memory = true;
+    table_.current_stream = []() -> void* { return nullptr; };
     at::manual_seed(9);
   }
   ~DeltaOnGpuWay() override { set_gpu_kernels(nullptr); }
@@ -64,7 +67,7 @@ class DeltaOnGpuWay : public testing::Test {
     }
   }
 
-  GpuKernels table_;
+  GpuKernels table_ = cuda::kernel_table();
 };
 
 using Leaves = std::vector<at::Tensor>;
@@ -108,6 +111,27 @@ TEST_F(DeltaOnGpuWay, TheRuleStartsWithoutAStateAtEachDocument) {
         documents_of({1, 1, 1, 62, 1, 100, 31, 97, 1, 0, 0, 0}, 2)}) {
     expect_recurrence(make_delta_case({.b = 2, .t = 200, .k = 1, .d = 8, .h = 3, .e = 8}), documents);
   }
+}
+
+TEST_F(DeltaOnGpuWay, TheRuleTakesPartsOfAWiderTensorAndNeedsNoStatesWithoutAGradient) {
+  const DeltaCase c = make_delta_case({.b = 2, .t = 70, .k = 2, .d = 8, .h = 4, .e = 5});
+  set_gpu_kernels(&table_);
+  const std::vector<at::Tensor> expected = our_rule(c);
+  const at::Tensor joined =
+      at::cat({c.inputs[0].flatten(2), c.inputs[1].flatten(2), c.inputs[2].flatten(2)}, 2).requires_grad_(true);
+  const auto rule = [&](const at::Tensor& x) {
+    const std::vector<at::Tensor> parts = x.split_with_sizes({16, 16, 20}, 2);
+    return gated_delta_rule({parts[0].unflatten(2, {2, 8}), parts[1].unflatten(2, {2, 8}),
+                             parts[2].unflatten(2, {4, 5}), c.inputs[3], c.inputs[4]});
+  };
+  const at::Tensor o = rule(joined);
+  torch::autograd::backward({o}, {c.grad_o});
+  EXPECT_TRUE(same_bits(o.detach(), expected[0]));
+  EXPECT_TRUE(
+      same_bits(joined.grad(), at::cat({expected[1].flatten(2), expected[2].flatten(2), expected[3].flatten(2)}, 2)));
+  EXPECT_TRUE(same_bits(rule(joined.detach()), expected[0]));
+  // Sequences that do not follow each other at the tokens' stride are copied.
+  EXPECT_TRUE(same_bits(rule(at::cat({joined.detach(), joined.detach()}, 1).narrow(1, 0, 70)), expected[0]));
 }
 
 TEST_F(DeltaOnGpuWay, TheConvolutionGivesTheCpusValues) {

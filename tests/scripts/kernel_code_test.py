@@ -134,6 +134,12 @@ class KernelCodeTest(unittest.TestCase):
         for use in products:
             self.assertGreaterEqual(resident_threads(use, 256), 512, use)
 
+    def test_two_blocks_of_linear_attentions_products_are_on_a_multiprocessor(self):
+        products = [use for use in self.uses if re.search("weigh_chunks|carry_states|carry_gradients|finish_gradients", use.kernel)]
+        self.assertEqual(len(products), (3 + 6 + 6 + 3) * len(GENERATIONS))
+        for use in products:
+            self.assertGreaterEqual(resident_threads(use, 256), 512, use)
+
     def test_no_kernel_spills_registers(self):
         spills = {(use.kernel, use.generation): use.spilled for use in self.uses}
         self.assertEqual({generation for _, generation in spills}, set(GENERATIONS))

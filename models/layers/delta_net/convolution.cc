@@ -103,7 +103,7 @@ at::Tensor causal_convolution(const at::Tensor& y_btc, const at::Tensor& weight_
               " and weight ", weight_cj.sizes(), " do not fit [b, t, c] and [c, taps]");
   TORCH_CHECK(weight_cj.size(-1) >= 1 && weight_cj.size(-1) <= kMaxConvolutionTaps, kConvolution, ": supports 1 to ",
               kMaxConvolutionTaps, " taps, not ", weight_cj.size(-1));
-  if (runs_on_gpu(y_btc)) return convolution_by_operators(y_btc, weight_cj, documents_bk);
+  if (runs_on_gpu(y_btc)) return gpu_convolution(y_btc, weight_cj, documents_bk);
   return CausalConvolution::apply(y_btc, weight_cj,
                                   documents_bk.defined() ? std::make_optional(documents_bk) : std::nullopt);
 }

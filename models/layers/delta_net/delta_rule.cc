@@ -194,11 +194,11 @@ void check(const DeltaRuleInputs& in) {
 
 at::Tensor gated_delta_rule(const DeltaRuleInputs& inputs) {
   check(inputs);
-  if (runs_on_gpu(inputs.q_btkd)) return gated_delta_rule_by_products(inputs);
   bool is_kept = false;
   for (const at::Tensor& x : {inputs.q_btkd, inputs.k_btkd, inputs.v_bthe, inputs.decay_bth, inputs.beta_bth}) {
     is_kept = is_kept || (at::GradMode::is_enabled() && x.requires_grad());
   }
+  if (runs_on_gpu(inputs.q_btkd)) return gpu_delta_rule(inputs, is_kept);
   const at::Tensor& documents_bk = inputs.documents_bk;
   return GatedDeltaRule::apply(inputs.q_btkd, inputs.k_btkd, inputs.v_bthe, inputs.decay_bth, inputs.beta_bth,
                                documents_bk.defined() ? std::make_optional(documents_bk) : std::nullopt, is_kept);

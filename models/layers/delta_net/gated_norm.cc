@@ -86,7 +86,7 @@ at::Tensor gated_rms_norm(const at::Tensor& o_bthe, const at::Tensor& z_bthe, co
   TORCH_CHECK(o_bthe.scalar_type() == z_bthe.scalar_type() && o_bthe.scalar_type() == weight_e.scalar_type(),
               kGatedNorm, ": needs one dtype, not ", o_bthe.toString(), ", ", z_bthe.toString(), " and ",
               weight_e.toString());
-  if (runs_on_gpu(o_bthe)) return gated_norm_by_operators(o_bthe, z_bthe, weight_e, epsilon);
+  if (runs_on_gpu(o_bthe)) return gpu_gated_norm(o_bthe, z_bthe, weight_e, epsilon);
   return GatedRmsNorm::apply(o_bthe, z_bthe, weight_e, epsilon);
 }
 

@@ -92,7 +92,7 @@ DecayAndBeta gate_and_beta(const at::Tensor& a_bth, const at::Tensor& b_bth, con
     TORCH_CHECK(of_heads.dim() == 1 && of_heads.size(0) == a_bth.size(2), kGates, ": a_log and dt_bias need one value ",
                 "for each of ", a_bth.size(2), " heads, not ", of_heads.sizes());
   }
-  if (runs_on_gpu(a_bth)) return gates_by_operators(a_bth, b_bth, a_log_h, dt_bias_h);
+  if (runs_on_gpu(a_bth)) return gpu_gates(a_bth, b_bth, a_log_h, dt_bias_h);
   const variable_list result = Gates::apply(a_bth, b_bth, a_log_h, dt_bias_h);
   return {result[0], result[1]};
 }

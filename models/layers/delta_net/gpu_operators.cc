@@ -3,9 +3,12 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
 #include <optional>
 
+#include "kernels/gpu_kernels.h"
 #include "models/layers/documents.h"
+#include "models/layers/kernel_call.h"
 
 namespace rp::models {
 
@@ -16,80 +19,52 @@ using torch::autograd::variable_list;
 
 at::Tensor as_fp32(const at::Tensor& x) { return x.to(at::kFloat); }
 
-// Rounds fp32 values to a dtype and widens them again.
-at::Tensor rounded_to(at::ScalarType dtype, const at::Tensor& x) { return x.to(dtype).to(at::kFloat); }
-
 // Sums [b, t, c] over b and t.
 at::Tensor sum_of_tokens(const at::Tensor& x) { return x.flatten(0, 1).sum(0); }
 
-// The derivative of silu.
-at::Tensor silu_slope(const at::Tensor& x) {
-  const at::Tensor s = x.sigmoid();
-  return s * (1 + x * (1 - s));
+// The weight as the kernels read it: fp32 [taps, channels].
+at::Tensor weight_by_taps(const at::Tensor& weight) { return as_fp32(weight.flatten(1)).t().contiguous(); }
+
+// `y` and `weight` are as the kernels read them.
+GpuConvolution convolution_call(const at::Tensor& y_btc, const at::Tensor& weight_jc, const at::Tensor& positions_bt) {
+  return {.y = y_btc.const_data_ptr(),
+          .weight = weight_jc.const_data_ptr<float>(),
+          .positions = positions_bt.defined() ? positions_bt.const_data_ptr<std::int64_t>() : nullptr,
+          .sequences = y_btc.size(0),
+          .length = y_btc.size(1),
+          .channels = y_btc.size(2),
+          .taps = weight_jc.size(0)};
 }
 
-// The terms of a causal convolution by their distance from the current token.
-class Taps {
- public:
-  Taps(const at::Tensor& weight_cj, const at::Tensor& documents_bk, std::int64_t t)
-      : weight_jc_(as_fp32(weight_cj).t()), t_(t) {
-    if (documents_bk.defined()) positions_bt1_ = document_positions(documents_bk, t).unsqueeze(2);
-  }
-
-  // The distance cannot be longer than a sequence.
-  [[nodiscard]] std::int64_t count() const { return std::min(weight_jc_.size(0), t_); }
-  [[nodiscard]] at::Tensor weight(std::int64_t distance) const { return weight_jc_[weight_jc_.size(0) - 1 - distance]; }
-
-  // Returns y [b, t, c], moved to later tokens by `distance`; zero where this is before the document.
-  [[nodiscard]] at::Tensor before(const at::Tensor& y, std::int64_t distance) const {
-    return within(at::constant_pad_nd(y.narrow(1, 0, t_ - distance), {0, 0, distance, 0}), distance);
-  }
-
-  // The transposed operation.
-  [[nodiscard]] at::Tensor behind(const at::Tensor& y, std::int64_t distance) const {
-    return at::constant_pad_nd(within(y, distance).narrow(1, distance, t_ - distance), {0, 0, 0, distance});
-  }
-
- private:
-  [[nodiscard]] at::Tensor within(const at::Tensor& y, std::int64_t distance) const {
-    return positions_bt1_.defined() && distance > 0 ? y * (positions_bt1_ >= distance) : y;
-  }
-
-  const at::Tensor weight_jc_;
-  const std::int64_t t_;
-  at::Tensor positions_bt1_;  // undefined: each sequence is one document
-};
-
-at::Tensor convolved(const at::Tensor& y_btc, const Taps& taps) {
-  at::Tensor sum = y_btc * taps.weight(0);
-  for (std::int64_t i = 1; i < taps.count(); ++i) sum = sum.addcmul(taps.before(y_btc, i), taps.weight(i));
-  return sum;
-}
-
-struct ShiftedSum : torch::autograd::Function<ShiftedSum> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& y_btc, const at::Tensor& weight,
+struct GpuConvolutionNode : torch::autograd::Function<GpuConvolutionNode> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& y_any, const at::Tensor& weight,
                             const std::optional<at::Tensor>& documents) {
-    const at::Tensor documents_bk = documents.value_or(at::Tensor());
-    context->save_for_backward({y_btc, weight, documents_bk});
-    const at::Tensor sum = convolved(as_fp32(y_btc), {weight.flatten(1), documents_bk, y_btc.size(1)});
-    return at::silu(rounded_to(y_btc.scalar_type(), sum)).to(y_btc.scalar_type());
+    const at::Tensor y = y_any.contiguous(), x = at::empty_like(y), weight_jc = weight_by_taps(weight);
+    const at::Tensor positions_bt = documents ? document_positions(*documents, y.size(1)) : at::Tensor();
+    GpuConvolution call = convolution_call(y, weight_jc, positions_bt);
+    call.x = x.mutable_data_ptr();
+    gpu_kernels().convolution(kernel_dtype(y), call, gpu_kernels().current_stream());
+    context->save_for_backward({y, weight, positions_bt});
+    return x;
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
     const variable_list saved = context->get_saved_variables();
-    const at::Tensor y = as_fp32(saved[0]), weight_cj = saved[1].flatten(1);
-    const Taps taps(weight_cj, saved[2], y.size(1));
-    const at::Tensor grad_sum = as_fp32(grads[0]) * silu_slope(rounded_to(saved[0].scalar_type(), convolved(y, taps)));
-    at::Tensor grad_y = grad_sum * taps.weight(0);
-    const bool is_trained = context->needs_input_grad(1);
-    const at::Tensor grad_weight = is_trained ? at::zeros(weight_cj.sizes(), y.options()) : at::Tensor();
-    for (std::int64_t i = 0; i < taps.count(); ++i) {
-      if (i > 0) grad_y = grad_y + taps.behind(grad_sum * taps.weight(i), i);
-      if (is_trained)
-        grad_weight.select(1, weight_cj.size(1) - 1 - i).copy_(sum_of_tokens(grad_sum * taps.before(y, i)));
+    const at::Tensor &y = saved[0], grad_x = grads[0].contiguous(), weight_jc = weight_by_taps(saved[1]);
+    const at::Tensor grad_y = at::empty_like(y);
+    GpuConvolutionGrad call = {.forward = convolution_call(y, weight_jc, saved[2]),
+                               .grad_x = grad_x.const_data_ptr(),
+                               .grad_y = grad_y.mutable_data_ptr()};
+    at::Tensor grad_weight, partial_sums;
+    if (context->needs_input_grad(1)) {
+      grad_weight = at::empty_like(weight_jc);
+      partial_sums = at::empty({num_convolution_sums(y.size(0), y.size(1)), weight_jc.numel()}, weight_jc.options());
+      call.grad_weight = grad_weight.mutable_data_ptr<float>();
+      call.partial_sums = partial_sums.mutable_data_ptr<float>();
     }
-    return {grad_y.to(saved[0].scalar_type()), is_trained ? grad_weight.view(saved[1].sizes()) : at::Tensor(),
-            at::Tensor()};
+    gpu_kernels().convolution_grad(kernel_dtype(y), call, gpu_kernels().current_stream());
+    if (grad_weight.defined()) grad_weight = grad_weight.t().contiguous().view(saved[1].sizes());
+    return {grad_y, grad_weight, at::Tensor()};
   }
 };
 
@@ -112,51 +87,65 @@ struct GatesOfRule : torch::autograd::Function<GatesOfRule> {
   }
 };
 
-struct NormTimesGate : torch::autograd::Function<NormTimesGate> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& o_bthe, const at::Tensor& z_bthe,
-                            const at::Tensor& weight_e, double epsilon) {
-    context->save_for_backward({o_bthe, z_bthe, weight_e});
+GpuGatedNorm gated_norm_call(const at::Tensor& o, const at::Tensor& z, const at::Tensor& weight_e, double epsilon) {
+  return {.o = o.const_data_ptr(),
+          .z = z.const_data_ptr(),
+          .weight = weight_e.const_data_ptr(),
+          .columns = o.size(-1),
+          .epsilon = static_cast<float>(epsilon)};
+}
+
+std::int64_t num_rows(const at::Tensor& x) { return x.numel() / std::max<std::int64_t>(1, x.size(-1)); }
+
+struct GpuGatedNormNode : torch::autograd::Function<GpuGatedNormNode> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& o_any, const at::Tensor& z_any,
+                            const at::Tensor& weight_any, double epsilon) {
+    const at::Tensor o = o_any.contiguous(), z = z_any.contiguous(), weight_e = weight_any.contiguous();
+    const at::Tensor y = at::empty_like(o);
+    GpuGatedNorm call = gated_norm_call(o, z, weight_e, epsilon);
+    call.y = y.mutable_data_ptr();
+    gpu_kernels().gated_norm(kernel_dtype(o), call, num_rows(o), gpu_kernels().current_stream());
+    context->save_for_backward({o, z, weight_e});
     context->saved_data["epsilon"] = epsilon;
-    const at::ScalarType dtype = o_bthe.scalar_type();
-    const at::Tensor o = as_fp32(o_bthe);
-    const at::Tensor normal = rounded_to(dtype, o * reciprocal_length(o, epsilon));
-    return (rounded_to(dtype, normal * as_fp32(weight_e)) * at::silu(as_fp32(z_bthe))).to(dtype);
+    return y;
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
     const variable_list saved = context->get_saved_variables();
-    const at::ScalarType dtype = saved[0].scalar_type();
-    const at::Tensor o = as_fp32(saved[0]), z = as_fp32(saved[1]), weight = as_fp32(saved[2]), grad = as_fp32(grads[0]);
-    const at::Tensor length = reciprocal_length(o, context->saved_data["epsilon"].toDouble()), normal = o * length;
-    const at::Tensor rounded = rounded_to(dtype, normal);
-    const at::Tensor grad_weighted = grad * at::silu(z), grad_normal = grad_weighted * weight;
-    const at::Tensor grad_o = length * (grad_normal - normal * (grad_normal * normal).mean(-1, /*keepdim=*/true));
-    return {grad_o.to(dtype), (grad * rounded_to(dtype, rounded * weight) * silu_slope(z)).to(dtype),
-            (grad_weighted * rounded).flatten(0, -2).sum(0), at::Tensor()};
-  }
-
- private:
-  static at::Tensor reciprocal_length(const at::Tensor& o, double epsilon) {
-    return at::rsqrt(o.square().mean(-1, /*keepdim=*/true) + epsilon);
+    const at::Tensor &o = saved[0], &z = saved[1], &weight_e = saved[2], grad_y = grads[0].contiguous();
+    const at::TensorOptions floats = weight_e.options().dtype(at::kFloat);
+    const at::Tensor grad_o = at::empty_like(o), grad_z = at::empty_like(z);
+    const at::Tensor grad_weight = at::empty(weight_e.sizes(), floats);
+    const at::Tensor partial_sums = at::empty({num_gated_norm_sums(num_rows(o)), o.size(-1)}, floats);
+    gpu_kernels().gated_norm_grad(
+        kernel_dtype(o),
+        {.forward = gated_norm_call(o, z, weight_e, context->saved_data["epsilon"].toDouble()),
+         .grad_y = grad_y.const_data_ptr(),
+         .grad_o = grad_o.mutable_data_ptr(),
+         .grad_z = grad_z.mutable_data_ptr(),
+         .grad_weight = grad_weight.mutable_data_ptr<float>(),
+         .partial_sums = partial_sums.mutable_data_ptr<float>()},
+        num_rows(o), gpu_kernels().current_stream());
+    return {grad_o, grad_z, grad_weight, at::Tensor()};
   }
 };
 
 }  // namespace
 
-at::Tensor convolution_by_operators(const at::Tensor& y_btc, const at::Tensor& weight_cj,
-                                    const at::Tensor& documents_bk) {
-  return ShiftedSum::apply(y_btc, weight_cj, documents_bk.defined() ? std::make_optional(documents_bk) : std::nullopt);
+at::Tensor gpu_convolution(const at::Tensor& y_btc, const at::Tensor& weight_cj, const at::Tensor& documents_bk) {
+  return GpuConvolutionNode::apply(y_btc, weight_cj,
+                                   documents_bk.defined() ? std::make_optional(documents_bk) : std::nullopt);
 }
 
-DecayAndBeta gates_by_operators(const at::Tensor& a_bth, const at::Tensor& b_bth, const at::Tensor& a_log_h,
-                                const at::Tensor& dt_bias_h) {
+DecayAndBeta gpu_gates(const at::Tensor& a_bth, const at::Tensor& b_bth, const at::Tensor& a_log_h,
+                       const at::Tensor& dt_bias_h) {
   const variable_list result = GatesOfRule::apply(a_bth, b_bth, a_log_h, dt_bias_h);
   return {result[0], result[1]};
 }
 
-at::Tensor gated_norm_by_operators(const at::Tensor& o_bthe, const at::Tensor& z_bthe, const at::Tensor& weight_e,
-                                   double epsilon) {
-  return NormTimesGate::apply(o_bthe, z_bthe, weight_e, epsilon);
+at::Tensor gpu_gated_norm(const at::Tensor& o_bthe, const at::Tensor& z_bthe, const at::Tensor& weight_e,
+                          double epsilon) {
+  return GpuGatedNormNode::apply(o_bthe, z_bthe, weight_e, epsilon);
 }
 
 }  // namespace rp::models
