@@ -10,6 +10,7 @@
 #include "models/layers/embedding.h"
 #include "models/layers/grouped_linear.h"
 #include "models/layers/ops.h"
+#include "models/layers/quantised_weights.h"
 #include "models/layers/rotary.h"
 #include "models/layers/strict_determinism.h"
 #include "roundpipe/models.h"
@@ -163,6 +164,19 @@ void expect_gradient_in_place(at::ScalarType dtype, std::int64_t width, const st
   }
   EXPECT_LE(relative_difference(in_place, expected), dtype == at::kFloat ? 1e-6 : dtype == at::kHalf ? 1e-3 : 8e-3);
   EXPECT_EQ(x.grad().scalar_type(), dtype);
+}
+
+TEST_F(EmulatedGpu, QuantisedWeightsAreExpandedToTheCpusBits) {
+  const at::Tensor values = at::randn({3, 40, 96});
+  for (const WeightFormat format : {WeightFormat::kNf4Double, WeightFormat::kMxfp4, WeightFormat::kFp8Blocks}) {
+    const QuantisedShape shape{.format = format, .matrices = 3, .rows = 40, .columns = 96};
+    const at::Tensor bytes = at::zeros({static_cast<std::int64_t>(QuantisedLayout(shape).num_bytes)}, at::kByte);
+    for (std::int64_t matrix = 0; matrix < 3; ++matrix) ASSERT_TRUE(quantise(values[matrix], shape, matrix, bytes));
+    const at::Tensor on_gpu = expanded(bytes, shape, values.sizes(), at::kBFloat16);
+    set_gpu_kernels(nullptr);
+    EXPECT_TRUE(same_bits(on_gpu, expanded(bytes, shape, values.sizes(), at::kBFloat16)));
+    set_gpu_kernels(&table_);
+  }
 }
 
 TEST_F(EmulatedGpu, GradientsOfExpertsAreAddedToTheLeafInPlace) {
