@@ -1,19 +1,15 @@
-// Compares the convolution and the gated norm of linear attention with the portable table of the
-// CPU.
+// Compares the convolution and the gated norm of linear attention with their formulae.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
-#include "kernels/cpu/delta_kernels.h"
 #include "kernels/cuda/kernels.h"
 #include "tests/kernels/cuda/device_array.h"
 
 namespace rp::cuda {
 namespace {
-
-using models::kPortableDeltaKernels;
 
 class DeltaOperators : public KernelTest {};
 INSTANTIATE_TEST_SUITE_P(Formats, DeltaOperators, testing::Values(DType::kBFloat16, DType::kFloat16, DType::kFloat32),
@@ -58,46 +54,39 @@ struct ConvolutionInputs {
   std::vector<float> y, weight, grad;
 };
 
-// The CPU's loops read and write the working dtype, so the values pass through ElementArrays.
-ConvolutionResults on_cpu(DType dtype, const ConvolutionCase& c, const ConvolutionInputs& in) {
-  const std::int64_t count = c.sequences * c.length * c.channels;
-  std::vector<float> wide_x(static_cast<std::size_t>(count)), grad_weight(in.weight.size());
-  const auto elements = [&](const std::vector<float>& values) {
-    std::vector<std::byte> bytes(values.size() * (dtype == DType::kFloat32 ? 4 : 2));
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      if (dtype == DType::kFloat32) std::memcpy(&bytes[4 * i], &values[i], 4);
-      const auto half = dtype == DType::kFloat16 ? std::bit_cast<std::uint16_t>(static_cast<_Float16>(values[i]))
-                                                 : bf16_bits(values[i]);
-      if (dtype != DType::kFloat32) std::memcpy(&bytes[2 * i], &half, 2);
-    }
-    return bytes;
-  };
-  const auto floats = [&](const std::vector<std::byte>& bytes) {
-    std::vector<float> values(static_cast<std::size_t>(count));
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      std::uint16_t half = 0;
-      if (dtype == DType::kFloat32) std::memcpy(&values[i], &bytes[4 * i], 4);
-      if (dtype != DType::kFloat32) std::memcpy(&half, &bytes[2 * i], 2);
-      if (dtype == DType::kFloat16) values[i] = static_cast<float>(std::bit_cast<_Float16>(half));
-      if (dtype == DType::kBFloat16) values[i] = std::bit_cast<float>(static_cast<std::uint32_t>(half) << 16);
-    }
-    return values;
-  };
-  const std::vector<std::byte> y = elements(in.y), grad = elements(in.grad);
-  std::vector<std::byte> x(y.size()), grad_y(y.size());
-  const std::size_t bytes_of_token =
-      y.size() / static_cast<std::size_t>(std::max<std::int64_t>(1, c.sequences * c.length));
-  for (std::int64_t sequence = 0; sequence < c.sequences; ++sequence) {
-    for (const auto& [first, length] : documents_of(c)) {
-      const std::size_t at = static_cast<std::size_t>(sequence * c.length + first) * bytes_of_token;
-      kPortableDeltaKernels.convolution(dtype, {&y[at], in.weight.data(), &x[at], length, c.channels, c.taps}, 0,
-                                        c.channels);
-      kPortableDeltaKernels.convolution_grad(
-          dtype, {&grad[at], &y[at], in.weight.data(), &grad_y[at], grad_weight.data(), length, c.channels, c.taps}, 0,
-          c.channels);
+float sigmoid(float x) { return 1 / (1 + std::exp(-x)); }
+float silu_slope(float x) { return sigmoid(x) * (1 + x * (1 - sigmoid(x))); }
+
+// One channel of one document, whose first element is `at`.
+void add_channel(DType dtype, const ConvolutionCase& c, const ConvolutionInputs& in, std::int64_t at,
+                 std::int64_t length, ConvolutionResults& results) {
+  const std::int64_t channel = at % c.channels;
+  for (std::int64_t t = 0; t < length; ++t) {
+    const std::int64_t token = at + t * c.channels, reach = std::min(t, c.taps - 1);
+    const auto weight = [&](std::int64_t distance) { return (c.taps - 1 - distance) * c.channels + channel; };
+    float sum = 0;
+    for (std::int64_t i = reach; i >= 0; --i) sum += in.weight[weight(i)] * in.y[token - i * c.channels];
+    const float value = rounded(dtype, sum), grad = in.grad[token] * silu_slope(value);
+    results.x[token] = value * sigmoid(value);
+    for (std::int64_t i = 0; i <= reach; ++i) {
+      results.grad_y[token - i * c.channels] += in.weight[weight(i)] * grad;
+      results.grad_weight[weight(i)] += grad * in.y[token - i * c.channels];
     }
   }
-  return {floats(x), floats(grad_y), grad_weight};
+}
+
+ConvolutionResults by_formula(DType dtype, const ConvolutionCase& c, const ConvolutionInputs& in) {
+  ConvolutionResults results = {std::vector<float>(in.y.size()), std::vector<float>(in.y.size()),
+                                std::vector<float>(in.weight.size())};
+  for (std::int64_t sequence = 0; sequence < c.sequences; ++sequence) {
+    for (const auto& [first, length] : documents_of(c)) {
+      const std::int64_t token = sequence * c.length + first;
+      for (std::int64_t channel = 0; channel < c.channels; ++channel) {
+        add_channel(dtype, c, in, token * c.channels + channel, length, results);
+      }
+    }
+  }
+  return results;
 }
 
 ConvolutionResults on_gpu(DType dtype, const ConvolutionCase& c, const ConvolutionInputs& in) {
@@ -118,7 +107,7 @@ ConvolutionResults on_gpu(DType dtype, const ConvolutionCase& c, const Convoluti
   return {x.values(), grad_y.values(), grad_weight.values()};
 }
 
-TEST_P(DeltaOperators, ConvolutionAgreesWithTheCpu) {
+TEST_P(DeltaOperators, ConvolutionAgreesWithItsFormula) {
   const DType dtype = GetParam();
   for (const ConvolutionCase& c : {ConvolutionCase{1, 1, 1, 4},
                                    {1, 3, 5, 4},
@@ -131,7 +120,7 @@ TEST_P(DeltaOperators, ConvolutionAgreesWithTheCpu) {
                                    {1, 140, 9, 5, {64, 1, 3, 60, 12}}}) {
     SCOPED_TRACE(testing::Message() << c.length << " tokens, " << c.channels << " channels, " << c.taps << " taps");
     const ConvolutionInputs in(dtype, c);
-    const ConvolutionResults expected = on_cpu(dtype, c, in), actual = on_gpu(dtype, c, in);
+    const ConvolutionResults expected = by_formula(dtype, c, in), actual = on_gpu(dtype, c, in);
     const float units = dtype == DType::kFloat32 ? 40 : 2.1F;
     expect_near(dtype, actual.x, expected.x, units, 1e-3F, "x");
     expect_near(dtype, actual.grad_y, expected.grad_y, units, dtype == DType::kFloat32 ? 1 : 0.01F, "grad_y");
@@ -152,63 +141,83 @@ TEST_P(DeltaOperators, ConvolutionOfNoTokensHasAGradientOfZeros) {
   }
 }
 
-// The formula, whose values are rounded to the dtype where the CPU rounds them.
+struct NormInputs {
+  NormInputs(DType dtype, std::int64_t rows, std::int64_t columns)
+      : o(random_values(dtype, rows * columns, 1, 3)),
+        z(random_values(dtype, rows * columns, 2)),
+        weight(random_values(dtype, columns, 3)),
+        grad(random_values(dtype, rows * columns, 4)) {}
+  std::vector<float> o, z, weight, grad;
+};
+
+struct NormResults {
+  std::vector<float> y, grad_o, grad_z;
+  std::vector<double> grad_weight, sizes;  // the sums of terms and of their absolute values
+};
+
+// One row, whose first element is `at`. Values are rounded to the dtype where the CPU rounds them.
+void add_norm_row(DType dtype, const NormInputs& in, std::size_t at, NormResults& results) {
+  const std::size_t columns = in.weight.size();
+  const auto round = [&](double x) { return static_cast<double>(rounded(dtype, static_cast<float>(x))); };
+  const auto wide = [](float x) { return static_cast<double>(x); };
+  double squares = 0, products = 0;
+  for (std::size_t c = 0; c < columns; ++c) squares += wide(in.o[at + c]) * wide(in.o[at + c]);
+  const double rstd = 1 / std::sqrt(squares / static_cast<double>(columns) + 1e-5);
+  const auto sigmoid_of = [&](std::size_t c) { return 1 / (1 + std::exp(-wide(in.z[at + c]))); };
+  const auto grad_normal = [&](std::size_t c) {
+    return wide(in.grad[at + c]) * wide(in.z[at + c]) * sigmoid_of(c) * wide(in.weight[c]);
+  };
+  for (std::size_t c = 0; c < columns; ++c) products += grad_normal(c) * wide(in.o[at + c]) * rstd;
+  for (std::size_t c = 0; c < columns; ++c) {
+    const std::size_t i = at + c;
+    const double gate = wide(in.z[i]), s = sigmoid_of(c), normal = wide(in.o[i]) * rstd, once = round(normal);
+    const double scaled = round(wide(in.weight[c]) * once), term = wide(in.grad[i]) * gate * s * once;
+    results.y[i] = static_cast<float>(scaled * gate * s);
+    results.grad_o[i] = static_cast<float>(rstd * (grad_normal(c) - normal * products / static_cast<double>(columns)));
+    results.grad_z[i] = static_cast<float>(wide(in.grad[i]) * scaled * s * (1 + gate * (1 - s)));
+    results.grad_weight[c] += term;
+    results.sizes[c] += std::abs(term);
+  }
+}
+
+NormResults norm_by_formula(DType dtype, const NormInputs& in) {
+  const std::size_t count = in.o.size(), columns = in.weight.size();
+  NormResults results = {std::vector<float>(count), std::vector<float>(count), std::vector<float>(count),
+                         std::vector<double>(columns), std::vector<double>(columns)};
+  for (std::size_t at = 0; at < count; at += columns) add_norm_row(dtype, in, at, results);
+  return results;
+}
+
+void check_norm(DType dtype, std::int64_t rows, std::int64_t columns) {
+  const NormInputs in(dtype, rows, columns);
+  const NormResults expected = norm_by_formula(dtype, in);
+  const std::int64_t count = rows * columns;
+  const ElementArray o(dtype, in.o), z(dtype, in.z), weight(dtype, in.weight), grad(dtype, in.grad), y(dtype, count),
+      grad_o(dtype, count), grad_z(dtype, count);
+  const DeviceArray<float> grad_weight(std::vector<float>(in.weight.size(), 3.0F)),
+      sums(models::num_gated_norm_sums(rows) * columns);
+  const models::GpuGatedNorm call = {o.data(), z.data(), weight.data(), y.data(), columns, 1e-5F};
+  kernel_table().gated_norm(dtype, call, rows, nullptr);
+  kernel_table().gated_norm_grad(
+      dtype, {call, grad.data(), grad_o.data(), grad_z.data(), grad_weight.data(), sums.data()}, rows, nullptr);
+  (void)sums.values();
+  // A normal value near the middle of two elements may be rounded to either.
+  const bool is_wide = dtype == DType::kFloat32;
+  expect_near(dtype, y.values(), expected.y, is_wide ? 40 : 4.2F, 1e-3F, "y");
+  expect_near(dtype, grad_o.values(), expected.grad_o, is_wide ? 200 : 1.1F, 1, "grad_o");
+  expect_near(dtype, grad_z.values(), expected.grad_z, is_wide ? 40 : 4.2F, is_wide ? 1 : 1e-2F, "grad_z");
+  const std::vector<float> actual = grad_weight.values();
+  for (std::size_t c = 0; c < actual.size(); ++c) {
+    const double tolerance = is_wide ? 1e-6 : dtype == DType::kFloat16 ? 2e-4 : 2e-3;
+    ASSERT_NEAR(actual[c], expected.grad_weight[c], tolerance * expected.sizes[c]) << "column " << c;
+  }
+}
+
 TEST_P(DeltaOperators, GatedNormAgreesWithItsFormula) {
-  const DType dtype = GetParam();
   for (const std::int64_t columns : {1, 5, 32, 48, 128, 200}) {
     for (const std::int64_t rows : {0, 1, 9, 130, 300}) {
       SCOPED_TRACE(testing::Message() << rows << " x " << columns);
-      const std::vector<float> o = random_values(dtype, rows * columns, 1, 3),
-                               z = random_values(dtype, rows * columns, 2), weight = random_values(dtype, columns, 3),
-                               grad = random_values(dtype, rows * columns, 4);
-      std::vector<float> y(o.size()), grad_o(o.size()), grad_z(o.size());
-      std::vector<double> grad_weight(weight.size()), sizes(weight.size());
-      for (std::int64_t row = 0; row < rows; ++row) {
-        const auto at = static_cast<std::size_t>(row * columns);
-        double squares = 0, products = 0;
-        for (std::size_t c = 0; c < weight.size(); ++c)
-          squares += static_cast<double>(o[at + c]) * static_cast<double>(o[at + c]);
-        const double rstd = 1 / std::sqrt(squares / static_cast<double>(columns) + 1e-5);
-        const auto sigmoid = [&](std::size_t i) { return 1 / (1 + std::exp(-static_cast<double>(z[i]))); };
-        const auto grad_normal = [&](std::size_t c) {
-          return static_cast<double>(grad[at + c]) * static_cast<double>(z[at + c]) * sigmoid(at + c) *
-                 static_cast<double>(weight[c]);
-        };
-        for (std::size_t c = 0; c < weight.size(); ++c)
-          products += grad_normal(c) * static_cast<double>(o[at + c]) * rstd;
-        for (std::size_t c = 0; c < weight.size(); ++c) {
-          const std::size_t i = at + c;
-          const double gate = static_cast<double>(z[i]), s = sigmoid(i), normal = static_cast<double>(o[i]) * rstd;
-          const double once = static_cast<double>(rounded(dtype, static_cast<float>(normal)));
-          const double scaled =
-              static_cast<double>(rounded(dtype, static_cast<float>(static_cast<double>(weight[c]) * once)));
-          y[i] = static_cast<float>(scaled * gate * s);
-          grad_o[i] = static_cast<float>(rstd * (grad_normal(c) - normal * products / static_cast<double>(columns)));
-          grad_z[i] = static_cast<float>(static_cast<double>(grad[i]) * scaled * s * (1 + gate * (1 - s)));
-          const double term = static_cast<double>(grad[i]) * gate * s * once;
-          grad_weight[c] += term;
-          sizes[c] += std::abs(term);
-        }
-      }
-      const ElementArray in(dtype, o), gates(dtype, z), w(dtype, weight), g(dtype, grad), out(dtype, rows * columns),
-          out_o(dtype, rows * columns), out_z(dtype, rows * columns);
-      const DeviceArray<float> out_weight(std::vector<float>(weight.size(), 3.0F)),
-          sums(models::num_gated_norm_sums(rows) * columns);
-      const models::GpuGatedNorm call = {in.data(), gates.data(), w.data(), out.data(), columns, 1e-5F};
-      kernel_table().gated_norm(dtype, call, rows, nullptr);
-      kernel_table().gated_norm_grad(
-          dtype, {call, g.data(), out_o.data(), out_z.data(), out_weight.data(), sums.data()}, rows, nullptr);
-      (void)sums.values();
-      // A normal value near the middle of two elements may be rounded to either.
-      const float units = dtype == DType::kFloat32 ? 40 : 4.2F;
-      expect_near(dtype, out.values(), y, units, 1e-3F, "y");
-      expect_near(dtype, out_o.values(), grad_o, dtype == DType::kFloat32 ? 200 : 1.1F, 1, "grad_o");
-      expect_near(dtype, out_z.values(), grad_z, units, dtype == DType::kFloat32 ? 1 : 1e-2F, "grad_z");
-      const std::vector<float> actual = out_weight.values();
-      for (std::size_t c = 0; c < weight.size(); ++c) {
-        const double tolerance = dtype == DType::kFloat32 ? 1e-6 : dtype == DType::kFloat16 ? 2e-4 : 2e-3;
-        ASSERT_NEAR(actual[c], grad_weight[c], tolerance * sizes[c]) << "column " << c;
-      }
+      check_norm(GetParam(), rows, columns);
     }
   }
 }
