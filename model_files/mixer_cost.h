@@ -13,7 +13,7 @@ namespace rp {
 // The length of the chunks of the delta rule (models/layers/delta_net).
 inline constexpr std::int64_t kDeltaRuleChunk = 64;
 
-// The cost of attention or of a gated delta rule. All but the FLOPs are per token.
+// The cost of attention, of latent attention or of a gated delta rule. All but the FLOPs are per token.
 struct MixerCost {
   double forward_flops = 0, backward_flops = 0;      // of one sequence
   double forward_bytes = 0, backward_bytes = 0;      // of elementwise operations
