@@ -63,7 +63,7 @@ class LayerList {
       if (layer.mlp.experts && linear.name == layer.mlp.experts->router_name) add_rest_of_router(*layer.mlp.experts);
       const bool is_last_of_mixer = linear.name == "self_attn.o_proj" || linear.name == "linear_attn.out_proj";
       if (!is_last_of_mixer) continue;
-      layer.delta_net ? add_rest_of_delta_net(*layer.delta_net) : add_rest_of_attention(layer.attention);
+      add_rest_of_mixer(layer);
       norm(layer.attention_post_norm);
       norm(layer.mlp_norm);
     }
@@ -74,6 +74,12 @@ class LayerList {
 
  private:
   // These add the parameters that belong to no linear layer.
+  void add_rest_of_mixer(const DecoderLayerConfig& layer) {
+    if (layer.delta_net) return add_rest_of_delta_net(*layer.delta_net);
+    if (layer.latent_attention) return add_rest_of_latent_attention(*layer.latent_attention);
+    add_rest_of_attention(layer.attention);
+  }
+
   void add_rest_of_attention(const AttentionConfig& attention) {
     if (attention.head_norm != AttentionConfig::HeadNorm::kNone) {
       const bool each = attention.head_norm == AttentionConfig::HeadNorm::kEachHead;
@@ -81,6 +87,11 @@ class LayerList {
       add("self_attn.k_norm.weight", {each ? attention.head_dim : attention.kv_width()});
     }
     if (attention.has_sinks) add("self_attn.sinks", {attention.num_heads});
+  }
+
+  void add_rest_of_latent_attention(const LatentAttentionConfig& attention) {
+    if (attention.query_rank > 0) add("self_attn.q_a_layernorm.weight", {attention.query_rank});
+    add("self_attn.kv_a_layernorm.weight", {attention.kv_rank});
   }
 
   void add_rest_of_delta_net(const DeltaNetConfig& net) {

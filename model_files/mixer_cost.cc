@@ -43,6 +43,32 @@ MixerCost attention_cost(const AttentionConfig& attention, const ElementwiseTabl
   return cost;
 }
 
+MixerCost latent_attention_cost(const LatentAttentionConfig& attention, const ElementwiseTable& table,
+                                std::int64_t sequence_length) {
+  const auto heads = static_cast<double>(attention.num_heads);
+  const auto q = static_cast<double>(attention.query_width()), v = static_cast<double>(attention.value_width());
+  const auto kv = static_cast<double>(attention.kv_width());
+  const auto ranks = static_cast<double>(attention.query_rank + attention.kv_rank);
+  const auto rotated = static_cast<double>((attention.num_heads + 1) * attention.rotated_dim);
+  // The kernels need one size, so the smaller ones are padded (models/layers/gpu_attention.cc).
+  const double padded = std::max(q, v);
+  MixerCost cost;
+  // Q K^T and P V; in backward three products of the size of queries and two of that of values.
+  cost.forward_flops = 2 * (q + v) * pairs(sequence_length, /*window=*/0);
+  cost.backward_flops = 2 * (3 * q + 2 * v) * pairs(sequence_length, /*window=*/0);
+  // Queries and keys are put together from their parts, and values are copied. Pairs of neighbours are moved apart
+  // before the rotation. The backward pass undoes each of these.
+  const double copied = 3 * padded + (attention.pairs_neighbours ? rotated : 0);
+  cost.forward_bytes = ranks * table.norm_forward + rotated * table.rotary_forward + 2 * copied * table.pass;
+  cost.backward_bytes = ranks * table.norm_backward + rotated * table.rotary_backward + 2 * copied * table.pass;
+  // Queries, keys, values and the output; the output without its padding; both rows and their norms.
+  cost.saved_elements = 4 * padded + (padded > v ? v : 0) + 2 * ranks;
+  cost.saved_numbers = heads + (attention.query_rank > 0 ? 2 : 1);
+  cost.forward_width = 3 * padded + kv;
+  cost.backward_width = 4 * padded + kv;
+  return cost;
+}
+
 MixerCost delta_net_cost(const DeltaNetConfig& net, const ElementwiseTable& table, std::int64_t sequence_length) {
   const auto s = static_cast<double>(sequence_length), c = static_cast<double>(kDeltaChunk);
   const auto key = static_cast<double>(net.key_dim), value = static_cast<double>(net.value_dim);
@@ -85,8 +111,9 @@ MixerCost delta_net_cost(const DeltaNetConfig& net, const ElementwiseTable& tabl
 }  // namespace
 
 MixerCost mixer_cost(const DecoderLayerConfig& layer, const ElementwiseTable& table, std::int64_t sequence_length) {
-  return layer.delta_net ? delta_net_cost(*layer.delta_net, table, sequence_length)
-                         : attention_cost(layer.attention, table, sequence_length);
+  if (layer.delta_net) return delta_net_cost(*layer.delta_net, table, sequence_length);
+  if (layer.latent_attention) return latent_attention_cost(*layer.latent_attention, table, sequence_length);
+  return attention_cost(layer.attention, table, sequence_length);
 }
 
 }  // namespace rp

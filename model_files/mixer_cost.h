@@ -10,7 +10,7 @@
 
 namespace rp {
 
-// The cost of attention or of a gated delta rule. All but the FLOPs are per token.
+// The cost of attention, of latent attention or of a gated delta rule. All but the FLOPs are per token.
 struct MixerCost {
   double forward_flops = 0, backward_flops = 0;      // of one sequence
   double forward_bytes = 0, backward_bytes = 0;      // of elementwise operations

@@ -5,7 +5,6 @@
 #include "common/text.h"
 #include "models/layers/attention.h"
 #include "models/layers/documents.h"
-#include "models/layers/kernel_call.h"
 #include "models/layers/rotary.h"
 #include "models/token_mixer.h"
 
@@ -23,7 +22,7 @@ class Attention : public TokenMixer {
         query_norm_(parameters.tensor("self_attn.q_norm.weight")),
         key_norm_(parameters.tensor("self_attn.k_norm.weight")),
         sinks_n_(parameters.tensor("self_attn.sinks")) {
-    if (rotates()) frequencies_ = rotary_frequencies(config.rope, config.rotated_dim());
+    if (config.rope.kind != RopeConfig::Kind::kNone) tables_.emplace(config.rope, config.rotated_dim());
     for (const char* name : {"q_proj", "k_proj", "v_proj"}) qkv_.push_back(parameters.linear(cat("self_attn.", name)));
   }
 
@@ -38,13 +37,12 @@ class Attention : public TokenMixer {
     at::Tensor q_btnd = heads(projected, config_.num_heads, query_norm_);
     at::Tensor k_btmd = heads(qkv[1], config_.num_kv_heads, key_norm_);
     const at::Tensor v_btmd = qkv[2].view({x_bth.size(0), x_bth.size(1), config_.num_kv_heads, config_.head_dim});
-    if (rotates()) {
-      const std::int64_t length = x_bth.size(1);
-      RotaryTable table = rotary_table(length, x_bth);
+    if (tables_) {
+      RotaryTable table = tables_->of(x_bth);
       std::optional<RotaryTable> of_queries =
           growing_table(table, config_.query_growth, config_.query_growth_positions, x_bth.scalar_type());
       if (documents_bk.defined()) {
-        const at::Tensor positions_bt = document_positions(documents_bk, length);
+        const at::Tensor positions_bt = document_positions(documents_bk, x_bth.size(1));
         table = rotary_table_at(table, positions_bt);
         if (of_queries) of_queries = rotary_table_at(*of_queries, positions_bt);
       }
@@ -58,8 +56,6 @@ class Attention : public TokenMixer {
   }
 
  private:
-  [[nodiscard]] bool rotates() const { return config_.rope.kind != RopeConfig::Kind::kNone; }
-
   // Splits the queries' projection. Returns both as [b, t, n d]; without gates the second is
   // undefined.
   [[nodiscard]] std::pair<at::Tensor, at::Tensor> queries_and_gates(const at::Tensor& projected) const {
@@ -77,33 +73,13 @@ class Attention : public TokenMixer {
     return is_whole_row ? x_btnd : norm_(x_btnd, weight);
   }
 
-  // Returns the table for `length` positions, with the dtype and device of x. On the CPU it is
-  // computed again only if the length or dtype of the microbatches changes. On a GPU it is always
-  // computed again, because a stored table would occupy memory for every layer.
-  RotaryTable rotary_table(std::int64_t length, const at::Tensor& x) {
-    const at::ScalarType dtype = config_.rope.rounds_table ? x.scalar_type() : at::kFloat;
-    const double factor = config_.rope.attention_factor;
-    if (frequencies_.device() != x.device()) frequencies_ = frequencies_.to(x.device(), /*non_blocking=*/true);
-    if (runs_on_gpu(x)) return make_rotary_table(frequencies_, length, dtype, factor);
-    if (!table_ || table_length_ != length || table_dtype_ != dtype) {
-      table_ = make_rotary_table(frequencies_, length, dtype, factor);
-      table_length_ = length;
-      table_dtype_ = dtype;
-    }
-    return *table_;
-  }
-
   const AttentionConfig config_;
   const Norm norm_;
   std::vector<LinearWeights> qkv_;
   LinearWeights output_;
-  at::Tensor query_norm_, key_norm_;  // undefined, [d] or [n d], and [d] or [m d]
-  at::Tensor sinks_n_;                // undefined if there are none
-  at::Tensor frequencies_;            // fp32, one for each rotated pair of a head
-
-  std::optional<RotaryTable> table_;
-  std::int64_t table_length_ = 0;
-  at::ScalarType table_dtype_ = at::kFloat;
+  at::Tensor query_norm_, key_norm_;      // undefined, [d] or [n d], and [d] or [m d]
+  at::Tensor sinks_n_;                    // undefined if there are none
+  std::optional<RotaryTables> tables_{};  // none if the layer does not rotate
 };
 
 }  // namespace

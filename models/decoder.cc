@@ -65,6 +65,13 @@ class Embedding : public Layer {
   LayerParameters parameters_;
 };
 
+std::unique_ptr<TokenMixer> make_mixer(const DecoderLayerConfig& layer, const Norm& norm,
+                                       const LayerParameters& parameters) {
+  if (layer.delta_net) return make_delta_net(*layer.delta_net, norm, parameters);
+  if (layer.latent_attention) return make_latent_attention(*layer.latent_attention, norm, parameters);
+  return make_attention(layer.attention, norm, parameters);
+}
+
 class DecoderLayer : public Layer {
  public:
   DecoderLayer(const ModelConfig& config, const DecoderLayerConfig& layer, const LayerTensors& tensors,
@@ -72,8 +79,7 @@ class DecoderLayer : public Layer {
       : dropout_(lora.dropout),
         norm_{.epsilon = config.norm_epsilon, .kind = config.norm},
         parameters_(tensors, lora, dtype),
-        mixer_(layer.delta_net ? make_delta_net(*layer.delta_net, norm_, parameters_)
-                               : make_attention(layer.attention, norm_, parameters_)),
+        mixer_(make_mixer(layer, norm_, parameters_)),
         mlp_(make_feed_forward(layer.mlp, parameters_)),
         attention_norm_h_(parameters_.tensor(layer.attention_norm + ".weight")),
         attention_post_norm_h_(parameters_.tensor(layer.attention_post_norm + ".weight")),

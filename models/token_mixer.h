@@ -1,5 +1,6 @@
 // models/token_mixer.h
-// The part of a decoder layer in which tokens exchange data: attention, or a gated delta rule.
+// The part of a decoder layer in which tokens exchange data: attention, latent attention, or a gated
+// delta rule.
 //
 // Shapes: b sequences, t positions, h hidden size.
 #pragma once
@@ -36,9 +37,13 @@ class TokenMixer {
   virtual void set_dropout(double dropout) = 0;
 };
 
-// REQUIRES: the layer has no delta_net.
+// REQUIRES: the layer has no other mixer.
 [[nodiscard]] std::unique_ptr<TokenMixer> make_attention(const AttentionConfig& config, const Norm& norm,
                                                          const LayerParameters& parameters);
+
+// `norm` only gives the kind of the norms within.
+[[nodiscard]] std::unique_ptr<TokenMixer> make_latent_attention(const LatentAttentionConfig& config, const Norm& norm,
+                                                                const LayerParameters& parameters);
 
 [[nodiscard]] std::unique_ptr<TokenMixer> make_delta_net(const DeltaNetConfig& config, const Norm& norm,
                                                          const LayerParameters& parameters);

@@ -94,7 +94,7 @@ void read_yarn(const ConfigSection& rope, RopeConfig& result) {
   result.beta_fast = number("beta_fast", 32);
   result.beta_slow = number("beta_slow", 1);
   result.truncates = rope.boolean("truncate", true);
-  const auto growth = [&](double scale) { return result.factor <= 1 ? 1 : 0.1 * scale * std::log(result.factor) + 1; };
+  const auto growth = [&](double scale) { return yarn_growth(result.factor, scale); };
   const double scale = number("mscale", 0), scale_all = number("mscale_all_dim", 0);
   const double derived = scale != 0 && scale_all != 0 ? growth(scale) / growth(scale_all) : growth(1);
   result.attention_factor = number("attention_factor", derived);
@@ -168,6 +168,8 @@ RopeConfig read_rope(const ConfigSection& file, const RopeDefaults& defaults, st
 }
 
 }  // namespace
+
+double yarn_growth(double factor, double scale) { return factor <= 1 ? 1 : 0.1 * scale * std::log(factor) + 1; }
 
 std::optional<DType> read_dtype(const ConfigSection& file) {
   const std::string name = file.text("dtype", file.text("torch_dtype", "").c_str());
@@ -290,6 +292,26 @@ void check_groups(const ConfigSection& file, const ExpertsConfig& experts) {
   }
 }
 
+// Returns for each layer whether it has no experts.
+std::vector<bool> read_dense_layers(const ConfigSection& file, const SigmoidExpertDefaults& defaults,
+                                    std::int64_t num_layers) {
+  constexpr const char *kTypes = "mlp_layer_types", *kFirst = "first_k_dense_replace";
+  const bool has_first = file.has(kFirst) && !defaults.reads_types;
+  const std::int64_t num_dense = has_first ? file.count(kFirst, kMaxLayers) : defaults.num_dense;
+  std::vector<bool> are_dense;
+  for (std::int64_t i = 0; i < num_layers; ++i) are_dense.push_back(i < num_dense);
+  if (!defaults.reads_types || !file.has(kTypes)) return are_dense;
+  const std::vector<std::string> types = file.texts(kTypes);
+  if (types.size() != are_dense.size())
+    throw file.refuse(kTypes, " has ", types.size(), " entries, but num_hidden_layers is ", num_layers);
+  for (std::size_t i = 0; i < types.size(); ++i) {
+    are_dense[i] = types[i] == "dense";
+    if (!are_dense[i] && types[i] != "sparse")
+      throw file.refuse(kTypes, " has ", quoted_name(types[i]), "; the supported ones are 'dense' and 'sparse'");
+  }
+  return are_dense;
+}
+
 }  // namespace
 
 void add_layers_with_sigmoid_experts(const ConfigSection& file, const DecoderLayerConfig& dense,
@@ -303,7 +325,7 @@ void add_layers_with_sigmoid_experts(const ConfigSection& file, const DecoderLay
   experts.num_groups = number("n_group", experts.num, defaults.num_groups);
   experts.groups_per_token = number("topk_group", kMaxExperts, defaults.groups_per_token);
   check_groups(file, experts);
-  experts.normalises = file.boolean("norm_topk_prob", true);
+  experts.normalises = !file.is_null("norm_topk_prob") && file.boolean("norm_topk_prob", true);
   experts.weight_scale = file.has("routed_scaling_factor") ? file.number("routed_scaling_factor", 1e-6, 1e6)
                                                            : defaults.weight_scale;
   DecoderLayerConfig sparse = dense;
@@ -317,13 +339,13 @@ void add_layers_with_sigmoid_experts(const ConfigSection& file, const DecoderLay
       SharedExpertConfig{.name = "mlp.shared_experts", .intermediate = num_shared * sparse.mlp.intermediate};
   sparse.mlp.experts = experts;
   add_layers(file, sparse, config);
-  const std::int64_t num_dense = file.has("first_k_dense_replace") ? file.count("first_k_dense_replace", kMaxLayers)
-                                                                   : defaults.num_dense;
-  for (std::int64_t i = 0; i < std::min(num_dense, config.num_layers()); ++i) config.layers[i] = dense;
+  const std::vector<bool> are_dense = read_dense_layers(file, defaults, config.num_layers());
+  for (std::size_t i = 0; i < are_dense.size(); ++i) {
+    if (are_dense[i]) config.layers[i] = dense;
+  }
     constexpr const char* kFurther = "num_nextn_predict_layers";
   config.num_further_layers = file.has(kFurther) ? file.count(kFurther, kMaxLayers) : 1;
   file.knows({"output_router_logits"});  // there is no auxiliary loss
-
 }
 
 }  // namespace rp

@@ -50,6 +50,9 @@ struct FamilyDefaults {
 [[nodiscard]] DecoderLayerConfig read_common(const ConfigSection& file, const FamilyDefaults& defaults,
                                              ModelConfig& config);
 
+// Returns YaRN's m(factor, scale), by which a stretched context raises the scores (arXiv 2309.00071).
+[[nodiscard]] double yarn_growth(double factor, double scale);
+
 // The rotary parameters of families whose layers rotate differently by type, which read_common()
 // leaves out. They are read from "full_attention" and "sliding_attention" of the file's
 // rope_parameters. In files from before transformers 5, full attention uses rope_theta and
@@ -95,11 +98,13 @@ struct SigmoidExpertDefaults {
   std::int64_t per_token = 8;
   std::int64_t num_groups = 1, groups_per_token = 1;
   std::int64_t num_dense = 0;  // layers
+  bool reads_types = false;    // mlp_layer_types takes the place of first_k_dense_replace
   double weight_scale = 1;
 };
 
-// Adds num_hidden_layers copies of `dense`. The later ones, after the first_k_dense_replace, have
-// experts with Router::kSigmoid and a shared expert in place of their MLP.
+// Adds num_hidden_layers copies of `dense`. The later ones, after the first_k_dense_replace, or those
+// that mlp_layer_types calls "sparse", have experts with Router::kSigmoid and a shared expert in place
+// of their MLP.
 void add_layers_with_sigmoid_experts(const ConfigSection& file, const DecoderLayerConfig& dense,
                                      const SigmoidExpertDefaults& defaults, ModelConfig& config);
 

@@ -110,8 +110,21 @@ void add_attention(Line& line, const AttentionConfig& attention) {
   add_rope(line, attention.rope);
 }
 
+void add_latent_attention(Line& line, const LatentAttentionConfig& attention) {
+  line.add("latent_attention", attention.num_heads, attention.query_rank, attention.kv_rank, attention.plain_dim,
+           attention.rotated_dim, attention.value_dim, attention.scale, attention.has_bias, attention.pairs_neighbours,
+           attention.norm_epsilon);
+  add_rope(line, attention.rope);
+}
+
 void add_delta_net(Line& line, const DeltaNetConfig& net) {
   line.add("delta_net", net.num_key_heads, net.num_value_heads, net.key_dim, net.value_dim, net.taps);
+}
+
+void add_mixer(Line& line, const DecoderLayerConfig& layer) {
+  if (layer.delta_net) return add_delta_net(line, *layer.delta_net);
+  if (layer.latent_attention) return add_latent_attention(line, *layer.latent_attention);
+  add_attention(line, layer.attention);
 }
 
 void add_mlp(Line& line, const MlpConfig& mlp) {
@@ -134,7 +147,7 @@ std::string text_of_layer(const ModelConfig& config, std::int64_t layer) {
            config.quantization);
   if (layer == 0 || layer > config.num_layers()) return line.add("layer", layer).text();
   const DecoderLayerConfig& decoder = config.layers[layer - 1];
-  decoder.delta_net ? add_delta_net(line, *decoder.delta_net) : add_attention(line, decoder.attention);
+  add_mixer(line, decoder);
   add_mlp(line, decoder.mlp);
   line.add("norms", decoder.attention_norm, decoder.attention_post_norm, decoder.mlp_norm, decoder.mlp_post_norm);
   return line.text();

@@ -70,6 +70,28 @@ struct AttentionConfig {
   bool operator==(const AttentionConfig&) const = default;
 };
 
+// Multi-head latent attention (arXiv 2405.04434), as in DeepSeek V3: the keys and values of all heads are computed from
+// a row of kv_rank elements. A head of a query or key has a plain part and then a rotated one, which all heads of a
+// key have in common.
+struct LatentAttentionConfig {
+  std::int64_t num_heads = 0;
+  std::int64_t query_rank = 0;  // queries are computed from a row of this many elements; 0: from the layer's input
+  std::int64_t kv_rank = 0;
+  std::int64_t plain_dim = 0, rotated_dim = 0, value_dim = 0;  // of a head; rotated_dim is even
+  double scale = 0;                                            // the scores are multiplied by it
+  bool has_bias = false;         // the layers to and from the hidden size have biases, except the one of query_rank 0
+  bool pairs_neighbours = true;  // elements 2i and 2i + 1 of the rotated part form a pair; false: its halves do
+  double norm_epsilon = 1e-6;    // of the norms of the two rows
+  RopeConfig rope{};
+
+  [[nodiscard]] std::int64_t query_dim() const { return plain_dim + rotated_dim; }
+  [[nodiscard]] std::int64_t query_width() const { return num_heads * query_dim(); }
+  // The plain parts of the keys, and the values.
+  [[nodiscard]] std::int64_t kv_width() const { return num_heads * (plain_dim + value_dim); }
+  [[nodiscard]] std::int64_t value_width() const { return num_heads * value_dim; }
+  bool operator==(const LatentAttentionConfig&) const = default;
+};
+
 // A gated delta rule (arXiv 2412.06464) with a short causal convolution before it, as in Qwen3.5. Each value head keeps
 // a state [key_dim, value_dim] of its document, so the time is linear in the length.
 struct DeltaNetConfig {
@@ -135,7 +157,9 @@ struct MlpConfig {
 // does not exist.
 struct DecoderLayerConfig {
   AttentionConfig attention{};
-  std::optional<DeltaNetConfig> delta_net{};  // takes the place of attention
+  // One of these may take the place of attention.
+  std::optional<LatentAttentionConfig> latent_attention{};
+  std::optional<DeltaNetConfig> delta_net{};
   MlpConfig mlp{};
   std::string attention_norm = "input_layernorm", mlp_norm = "post_attention_layernorm";
   std::string attention_post_norm{}, mlp_post_norm{};

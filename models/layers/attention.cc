@@ -42,7 +42,7 @@ void multiply(std::int64_t m, std::int64_t n, std::int64_t k, const T* a, std::i
 template <typename T>
 constexpr DType kElement = sizeof(T) == 2 ? DType::kBFloat16 : DType::kFloat32;
 
-// One head of one sequence, as a matrix [t, d] within a tensor [b, t, n, d].
+// One head of one sequence, as a matrix [t, d] within a tensor [b, t, n, d], or of values.
 template <typename T>
 struct HeadRows {
   HeadRows(const at::Tensor& x_btnd, std::int64_t batch, std::int64_t head)
@@ -64,12 +64,13 @@ void pack(const HeadRows<T>& from, std::int64_t begin, std::int64_t rows, std::i
 }
 
 struct Shape {
-  Shape(const at::Tensor& q_btnd, const at::Tensor& k_btmd, double scale_of_scores, std::int64_t window_or_none)
+  Shape(const at::Tensor& q_btnd, const at::Tensor& v_btme, double scale_of_scores, std::int64_t window_or_none)
       : b(q_btnd.size(0)),
         t(q_btnd.size(1)),
         n(q_btnd.size(2)),
-        m(k_btmd.size(2)),
+        m(v_btme.size(2)),
         d(q_btnd.size(3)),
+        e(v_btme.size(3)),
         scale(static_cast<float>(scale_of_scores)),
         window(window_or_none > 0 ? window_or_none : kWholeWindow) {}
 
@@ -78,7 +79,7 @@ struct Shape {
     return query < window ? 0 : (query + 1 - window) / kKeyTile * kKeyTile;
   }
 
-  std::int64_t b, t, n, m, d;
+  std::int64_t b, t, n, m, d, e;
   float scale;
   std::int64_t window;
 };
@@ -92,18 +93,18 @@ class HeadForward {
   explicit HeadForward(const Shape& shape)
       : s_(shape),
         padded_(round_up(shape.t, kKeyTile)),
-        keys_(element_count()),
-        values_(element_count()),
+        keys_(element_count(s_.d)),
+        values_(element_count(s_.e)),
         scores_(kQueryTile * padded_),
         probabilities_(scores_.size()),
-        out_(kQueryTile * s_.d) {}
+        out_(kQueryTile * s_.e) {}
 
   // All arguments begin with the first of `length` positions.
   void run(const HeadRows<T>& q, const HeadRows<T>& k, const HeadRows<T>& v, const HeadRows<T>& out, float* log_sums,
            std::int64_t length, float sink) {
     const std::int64_t width = round_up(length, kKeyTile);
     pack(k, 0, length, s_.d, keys_.data(), width, /*transposed=*/true, padded_);
-    pack(v, 0, length, s_.d, values_.data(), width, /*transposed=*/false);
+    pack(v, 0, length, s_.e, values_.data(), width, /*transposed=*/false);
     for (std::int64_t query = 0; query < length; query += kQueryTile) {
       const std::int64_t rows = std::min(kQueryTile, length - query);
       const std::int64_t first = s_.first_key_tile(query), columns = round_up(query + rows, kKeyTile);
@@ -122,11 +123,11 @@ class HeadForward {
                                    .sink = sink};
       layer_kernels().causal_softmax(kElement<T>, call, 0, rows);
       for (std::int64_t key = first; key < columns; key += kKeyTile) {
-        multiply(rows, s_.d, kKeyTile, probabilities_.data() + key, padded_, values_.data() + key * s_.d, s_.d,
-                 out_.data(), s_.d, /*add=*/key > first);
+        multiply(rows, s_.e, kKeyTile, probabilities_.data() + key, padded_, values_.data() + key * s_.e, s_.e,
+                 out_.data(), s_.e, /*add=*/key > first);
       }
       for (std::int64_t i = 0; i < rows; ++i) {
-        layer_kernels().round(kElement<T>, out_.data() + i * s_.d, out.row(query + i), s_.d);
+        layer_kernels().round(kElement<T>, out_.data() + i * s_.e, out.row(query + i), s_.e);
       }
     }
   }
@@ -134,7 +135,7 @@ class HeadForward {
  private:
   // The distance of neighbouring columns of a packed matrix.
   static constexpr std::int64_t pairs() { return sizeof(T) == 2 ? 2 : 1; }
-  [[nodiscard]] std::size_t element_count() const { return static_cast<std::size_t>(padded_ * s_.d); }
+  [[nodiscard]] std::size_t element_count(std::int64_t size) const { return static_cast<std::size_t>(padded_ * size); }
 
   const Shape s_;
   const std::int64_t padded_;  // t rounded up to whole key tiles
@@ -155,8 +156,9 @@ class GroupBackward {
         padded_(round_up(shape.t, kKeyTile)),
         keys_t_(floats(padded_ * s_.d)),
         grad_k_(keys_t_.size()),
-        grad_v_(keys_t_.size()) {
-    for (auto* buffer : {&q_, &q_t_, &grad_out_, &grad_out_t_}) buffer->resize(floats(kQueryTile * s_.d));
+        grad_v_(floats(padded_ * s_.e)) {
+    for (auto* buffer : {&q_, &q_t_}) buffer->resize(floats(kQueryTile * s_.d));
+    for (auto* buffer : {&grad_out_, &grad_out_t_}) buffer->resize(floats(kQueryTile * s_.e));
     for (auto* buffer : {&probabilities_, &grad_scores_, &grad_score_pairs_}) {
       buffer->resize(floats(kKeyTile * kQueryTile));
     }
@@ -176,7 +178,7 @@ class GroupBackward {
       std::fill(row + length, row + width, T{});
     }
     std::fill_n(grad_k_.begin(), width * s_.d, 0.0F);
-    std::fill_n(grad_v_.begin(), width * s_.d, 0.0F);
+    std::fill_n(grad_v_.begin(), width * s_.e, 0.0F);
   }
 
   // Returns the sum, over the head's queries, of the sink's probability times `deltas_`: the sink's
@@ -188,13 +190,13 @@ class GroupBackward {
       const std::int64_t rows = std::min(kQueryTile, length_ - query);
       pack(q, query, rows, s_.d, q_.data(), kQueryTile, false);
       pack(q, query, rows, s_.d, q_t_.data(), kQueryTile, true);
-      pack(grad_out, query, rows, s_.d, grad_out_.data(), kQueryTile, false);
-      pack(grad_out, query, rows, s_.d, grad_out_t_.data(), kQueryTile, true);
+      pack(grad_out, query, rows, s_.e, grad_out_.data(), kQueryTile, false);
+      pack(grad_out, query, rows, s_.e, grad_out_t_.data(), kQueryTile, true);
       for (std::int64_t i = 0; i < kQueryTile; ++i) {
         // Queries after the end have zero gradients. These values keep their probabilities finite.
         log_sums_[i] = i < rows ? log_sums[query + i] : 0.0F;
         deltas_[i] =
-            i < rows ? layer_kernels().dot(kElement<T>, out.row(query + i), grad_out.row(query + i), s_.d) : 0.0F;
+            i < rows ? layer_kernels().dot(kElement<T>, out.row(query + i), grad_out.row(query + i), s_.e) : 0.0F;
       }
       if (sink != kNoSink) {
         for (std::int64_t i = 0; i < rows; ++i) of_sink += std::exp(sink - log_sums_[i]) * deltas_[i];
@@ -214,7 +216,7 @@ class GroupBackward {
   void finish(const HeadRows<T>& grad_k, const HeadRows<T>& grad_v) const {
     for (std::int64_t i = 0; i < length_; ++i) {
       layer_kernels().round(kElement<T>, grad_k_.data() + i * s_.d, grad_k.row(i), s_.d);
-      layer_kernels().round(kElement<T>, grad_v_.data() + i * s_.d, grad_v.row(i), s_.d);
+      layer_kernels().round(kElement<T>, grad_v_.data() + i * s_.e, grad_v.row(i), s_.e);
     }
   }
 
@@ -223,9 +225,9 @@ class GroupBackward {
 
   void add_tile(const HeadRows<T>& k, const HeadRows<T>& v, std::int64_t query, std::int64_t key,
                 std::int64_t first_key) {
-    const std::int64_t d = s_.d, rows = std::min(kKeyTile, length_ - key);
+    const std::int64_t d = s_.d, e = s_.e, rows = std::min(kKeyTile, length_ - key);
     multiply(rows, kQueryTile, d, k.row(key), k.stride, q_t_.data(), kQueryTile, scores_.data(), kQueryTile, false);
-    multiply(rows, kQueryTile, d, v.row(key), v.stride, grad_out_t_.data(), kQueryTile, grads_.data(), kQueryTile,
+    multiply(rows, kQueryTile, e, v.row(key), v.stride, grad_out_t_.data(), kQueryTile, grads_.data(), kQueryTile,
              false);
     const AttentionGradRows call{scores_.data(),
                                  grads_.data(),
@@ -240,7 +242,7 @@ class GroupBackward {
                                  s_.scale,
                                  s_.window};
     layer_kernels().attention_grad(kElement<T>, call, 0, kKeyTile / 2);
-    multiply(rows, d, kQueryTile, probabilities_.data(), kQueryTile, grad_out_.data(), d, grad_v_.data() + key * d, d,
+    multiply(rows, e, kQueryTile, probabilities_.data(), kQueryTile, grad_out_.data(), e, grad_v_.data() + key * e, e,
              true);
     multiply(rows, d, kQueryTile, grad_scores_.data(), kQueryTile, q_.data(), d, grad_k_.data() + key * d, d, true);
     const T* grad_scores = sizeof(T) == 2 ? grad_score_pairs_.data() : grad_scores_.data();
@@ -252,7 +254,7 @@ class GroupBackward {
   const std::int64_t padded_;
   std::int64_t length_ = 0;
   std::vector<T> keys_t_;               // [d, padded_], zero after the end up to a whole tile
-  std::vector<float> grad_k_, grad_v_;  // [padded_, d]
+  std::vector<float> grad_k_, grad_v_;  // [padded_, d] and [padded_, e]
   std::vector<T> q_, q_t_, grad_out_, grad_out_t_;
   std::vector<T> probabilities_, grad_scores_, grad_score_pairs_;  // [keys, queries] of a tile
   std::vector<float> scores_, grads_;
@@ -335,8 +337,8 @@ struct TiledAttention : torch::autograd::Function<TiledAttention> {
     const at::Tensor documents_bk = documents.value_or(at::Tensor());
     const Sinks sinks_n = sinks ? sinks->detach().to(at::kFloat).contiguous() : Sinks();
     const variable_list qkv = {q.contiguous(), k.contiguous(), v.contiguous()};
-    const Shape shape(q, k, scale, window);
-    const at::Tensor out = at::empty_like(qkv[0]);
+    const Shape shape(q, v, scale, window);
+    const at::Tensor out = at::empty({shape.b, shape.t, shape.n, shape.e}, q.options());
     const at::Tensor log_sums = at::empty({shape.b, shape.n, shape.t}, out.options().dtype(at::kFloat));
     float* sums = log_sums.mutable_data_ptr<float>();
     const Rows rows = rows_of(shape, documents_bk);
@@ -353,7 +355,7 @@ struct TiledAttention : torch::autograd::Function<TiledAttention> {
     const at::Tensor grad_out = grad_outputs[0].contiguous();
     variable_list grads(7);
     for (std::size_t i = 0; i < 3; ++i) grads[i] = at::empty_like(saved[i]);
-    const Shape shape(saved[0], saved[1], context->saved_data["scale"].toDouble(),
+    const Shape shape(saved[0], saved[2], context->saved_data["scale"].toDouble(),
                       context->saved_data["window"].toInt());
     const Rows rows = rows_of(shape, saved[5]);
     const float* sums = saved[4].const_data_ptr<float>();
@@ -391,17 +393,18 @@ double scale_of(const AttentionRule& rule, std::int64_t head_size) {
   return rule.scale.value_or(1 / std::sqrt(static_cast<double>(head_size)));
 }
 
-at::Tensor causal_attention(const at::Tensor& q_btnd, const at::Tensor& k_btmd, const at::Tensor& v_btmd,
+at::Tensor causal_attention(const at::Tensor& q_btnd, const at::Tensor& k_btmd, const at::Tensor& v_btme,
                             const AttentionRule& rule) {
-  if (runs_on_gpu(q_btnd)) return gpu_attention(q_btnd, k_btmd, v_btmd, rule);
+  if (runs_on_gpu(q_btnd)) return gpu_attention(q_btnd, k_btmd, v_btme, rule);
   if (q_btnd.scalar_type() == at::kHalf) {
-    return causal_attention(q_btnd.to(at::kFloat), k_btmd.to(at::kFloat), v_btmd.to(at::kFloat), rule).to(at::kHalf);
+    return causal_attention(q_btnd.to(at::kFloat), k_btmd.to(at::kFloat), v_btme.to(at::kFloat), rule).to(at::kHalf);
   }
   static const bool has_bf16 = has_small_products<at::BFloat16>();
   static const bool has_fp32 = has_small_products<float>();
   const bool tiled = kernel_dtype(q_btnd) == DType::kBFloat16 ? has_bf16 : has_fp32;
-  if (!tiled || q_btnd.size(3) % 2 != 0) return attention_by_libtorch(q_btnd, k_btmd, v_btmd, rule);
-  return TiledAttention::apply(q_btnd, k_btmd, v_btmd, where_defined(rule.sinks_n), where_defined(rule.documents_bk),
+  if (!tiled || q_btnd.size(3) % 2 != 0 || v_btme.size(3) % 2 != 0)
+    return attention_by_libtorch(q_btnd, k_btmd, v_btme, rule);
+  return TiledAttention::apply(q_btnd, k_btmd, v_btme, where_defined(rule.sinks_n), where_defined(rule.documents_bk),
                                scale_of(rule, q_btnd.size(3)), rule.window);
 }
 

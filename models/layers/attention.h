@@ -9,7 +9,7 @@
 // fp32 (linear.h).
 //
 // Shapes: b sequences, t positions, n query heads, m key/value heads (query head i belongs to
-// key/value head i / (n / m)), d size of a head.
+// key/value head i / (n / m)), d size of a head of queries and keys, e size of a head of values.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -33,9 +33,9 @@ struct AttentionRule {
 };
 
 // Returns softmax(scale q k^T) v, where each position sees itself and those before it: [b, t, n,
-// d]. Differentiable; the gradient of the sinks is fp32. The result depends neither on the number
+// e]. Differentiable; the gradient of the sinks is fp32. The result depends neither on the number
 // of threads nor on addresses (on a GPU: in LibTorch's deterministic mode).
-[[nodiscard]] at::Tensor causal_attention(const at::Tensor& q_btnd, const at::Tensor& k_btmd, const at::Tensor& v_btmd,
+[[nodiscard]] at::Tensor causal_attention(const at::Tensor& q_btnd, const at::Tensor& k_btmd, const at::Tensor& v_btme,
                                           const AttentionRule& rule = {});
 
 // Returns the rule's scale, or the default for heads of this size.

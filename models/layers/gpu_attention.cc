@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
 #include <limits>
 #include <optional>
 #include <vector>
@@ -28,11 +29,11 @@ at::Tensor repeat_heads(const at::Tensor& x_btmd, std::int64_t times) {
 
 // Computes the complete scores, for cases in which LibTorch's kernels do not support a window or
 // sinks.
-at::Tensor by_whole_scores(const at::Tensor& q_btnd, const at::Tensor& k_btmd, const at::Tensor& v_btmd,
+at::Tensor by_whole_scores(const at::Tensor& q_btnd, const at::Tensor& k_btmd, const at::Tensor& v_btme,
                            const AttentionRule& rule) {
   const std::int64_t t = q_btnd.size(1), members = q_btnd.size(2) / k_btmd.size(2);
   const at::Tensor q = q_btnd.transpose(1, 2), k = repeat_heads(k_btmd, members).transpose(1, 2);
-  const at::Tensor v = repeat_heads(v_btmd, members).transpose(1, 2);
+  const at::Tensor v = repeat_heads(v_btme, members).transpose(1, 2);
   const at::Tensor positions = at::arange(t, q.options().dtype(at::kLong));
   const at::Tensor distances = positions.unsqueeze(1) - positions;
   at::Tensor hidden = distances < 0;
@@ -48,22 +49,22 @@ at::Tensor by_whole_scores(const at::Tensor& q_btnd, const at::Tensor& k_btmd, c
   return at::matmul(probabilities, v).transpose(1, 2);
 }
 
-at::Tensor of_whole_rows(const at::Tensor& q_btnd, const at::Tensor& k_btmd, const at::Tensor& v_btmd,
+at::Tensor of_whole_rows(const at::Tensor& q_btnd, const at::Tensor& k_btmd, const at::Tensor& v_btme,
                          const AttentionRule& rule) {
-  if (rule.window > 0 || rule.sinks_n.defined()) return by_whole_scores(q_btnd, k_btmd, v_btmd, rule);
+  if (rule.window > 0 || rule.sinks_n.defined()) return by_whole_scores(q_btnd, k_btmd, v_btme, rule);
   const std::int64_t members = q_btnd.size(2) / k_btmd.size(2);
   // LibTorch's kernels for fp32 on a GPU do not support groups: it would compute the complete
   // scores.
   const bool repeats = members > 1 && runs_on_gpu(q_btnd) && q_btnd.scalar_type() == at::kFloat;
   const at::Tensor k = repeats ? repeat_heads(k_btmd, members) : k_btmd;
-  const at::Tensor v = repeats ? repeat_heads(v_btmd, members) : v_btmd;
+  const at::Tensor v = repeats ? repeat_heads(v_btme, members) : v_btme;
   return at::scaled_dot_product_attention(q_btnd.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2),
                                           /*attn_mask=*/{}, /*dropout_p=*/0.0, /*is_causal=*/true, rule.scale,
                                           /*enable_gqa=*/q_btnd.size(2) != k.size(2))
       .transpose(1, 2);
 }
 
-at::Tensor of_each_document(const at::Tensor& q_btnd, const at::Tensor& k_btmd, const at::Tensor& v_btmd,
+at::Tensor of_each_document(const at::Tensor& q_btnd, const at::Tensor& k_btmd, const at::Tensor& v_btme,
                             const AttentionRule& rule) {
   const std::vector<std::vector<Document>> rows = documents_of_rows(rule.documents_bk, q_btnd.size(1));
   std::vector<at::Tensor> parts;
@@ -72,10 +73,10 @@ at::Tensor of_each_document(const at::Tensor& q_btnd, const at::Tensor& k_btmd, 
       const auto part = [&](const at::Tensor& x) {
         return x.narrow(0, static_cast<std::int64_t>(row), 1).narrow(1, document.first, document.length);
       };
-      parts.push_back(of_whole_rows(part(q_btnd), part(k_btmd), part(v_btmd), rule));
+      parts.push_back(of_whole_rows(part(q_btnd), part(k_btmd), part(v_btme), rule));
     }
   }
-  return at::cat(parts, 1).view(q_btnd.sizes());
+  return at::cat(parts, 1).view({q_btnd.size(0), q_btnd.size(1), q_btnd.size(2), v_btme.size(3)});
 }
 
 // Returns whether LibTorch's flash kernel supports these tensors on this card.
@@ -195,15 +196,23 @@ struct FlashAttention : torch::autograd::Function<FlashAttention> {
 
 }  // namespace
 
-at::Tensor attention_by_libtorch(const at::Tensor& q_btnd, const at::Tensor& k_btmd, const at::Tensor& v_btmd,
+at::Tensor attention_by_libtorch(const at::Tensor& q_btnd, const at::Tensor& k_btmd, const at::Tensor& v_btme,
                                  const AttentionRule& rule) {
-  return rule.documents_bk.defined() ? of_each_document(q_btnd, k_btmd, v_btmd, rule)
-                                     : of_whole_rows(q_btnd, k_btmd, v_btmd, rule);
+  return rule.documents_bk.defined() ? of_each_document(q_btnd, k_btmd, v_btme, rule)
+                                     : of_whole_rows(q_btnd, k_btmd, v_btme, rule);
 }
 
-at::Tensor gpu_attention(const at::Tensor& q_btnd, const at::Tensor& k_btmd, const at::Tensor& v_btmd,
+at::Tensor gpu_attention(const at::Tensor& q_btnd, const at::Tensor& k_btmd, const at::Tensor& v_btme,
                          const AttentionRule& rule) {
-  const std::int64_t t = q_btnd.size(1);
+  const std::int64_t t = q_btnd.size(1), d = q_btnd.size(3), e = v_btme.size(3);
+  if (d != e) {
+    const auto padded = [size = std::max(d, e)](const at::Tensor& x) {
+      return x.size(3) == size ? x : at::constant_pad_nd(x, {0, size - x.size(3)});
+    };
+    AttentionRule same_scale = rule;
+    same_scale.scale = scale_of(rule, d);
+    return gpu_attention(padded(q_btnd), padded(k_btmd), padded(v_btme), same_scale).narrow(3, 0, e);
+  }
   // A row of one position has no second document. (The flash kernel's variant for single queries
   // does not support empty documents.)
   const bool has_documents = rule.documents_bk.defined() && t > 1;
@@ -213,14 +222,14 @@ at::Tensor gpu_attention(const at::Tensor& q_btnd, const at::Tensor& k_btmd, con
   };
   const std::optional<at::Tensor> sinks = where_defined(rule.sinks_n);
   const std::optional<at::Tensor> documents = has_documents ? std::make_optional(rule.documents_bk) : std::nullopt;
-  if ((has_documents || window > 0 || sinks) && takes_flash(q_btnd, k_btmd, v_btmd)) {
-    return FlashAttention::apply(q_btnd, k_btmd, v_btmd, sinks, documents, scale_of(rule, q_btnd.size(3)), window);
+  if ((has_documents || window > 0 || sinks) && takes_flash(q_btnd, k_btmd, v_btme)) {
+    return FlashAttention::apply(q_btnd, k_btmd, v_btme, sinks, documents, scale_of(rule, d), window);
   }
   const bool has_gradient =
       c10::GradMode::is_enabled() &&
-      (q_btnd.requires_grad() || k_btmd.requires_grad() || v_btmd.requires_grad() || (sinks && sinks->requires_grad()));
-  if (!has_gradient) return attention_by_libtorch(q_btnd, k_btmd, v_btmd, rule);
-  return GpuAttention::apply(q_btnd, k_btmd, v_btmd, sinks, where_defined(rule.documents_bk), rule.scale, rule.window);
+      (q_btnd.requires_grad() || k_btmd.requires_grad() || v_btme.requires_grad() || (sinks && sinks->requires_grad()));
+  if (!has_gradient) return attention_by_libtorch(q_btnd, k_btmd, v_btme, rule);
+  return GpuAttention::apply(q_btnd, k_btmd, v_btme, sinks, where_defined(rule.documents_bk), rule.scale, rule.window);
 }
 
 }  // namespace rp::models

@@ -16,6 +16,9 @@
 // (fp32, heads whose size is not a multiple of 8 or is above 256, a card before compute capability
 // 8.0), each document is a call of its own. The host needs the lengths for this, so it waits for
 // the GPU once. With a window or sinks, the complete scores are computed.
+//
+// The flash kernel needs heads of one size, so on a GPU the smaller ones of queries and keys or of values
+// are padded with zeros, and the output is cut. Neither changes a result.
 #pragma once
 
 #include "models/layers/attention.h"
@@ -23,11 +26,11 @@
 namespace rp::models {
 
 // Computes the same as causal_attention() (attention.h), for tensors that are computed on a GPU.
-[[nodiscard]] at::Tensor gpu_attention(const at::Tensor& q_btnd, const at::Tensor& k_btmd, const at::Tensor& v_btmd,
+[[nodiscard]] at::Tensor gpu_attention(const at::Tensor& q_btnd, const at::Tensor& k_btmd, const at::Tensor& v_btme,
                                        const AttentionRule& rule);
 
 // Computes the same by a chain of LibTorch's operators, on any device.
 [[nodiscard]] at::Tensor attention_by_libtorch(const at::Tensor& q_btnd, const at::Tensor& k_btmd,
-                                               const at::Tensor& v_btmd, const AttentionRule& rule);
+                                               const at::Tensor& v_btme, const AttentionRule& rule);
 
 }  // namespace rp::models

@@ -101,4 +101,19 @@ RotaryTable rotary_table_at(const RotaryTable& table, const at::Tensor& position
   return {table.cosine_tr2.index_select(0, positions), table.sine_tr2.index_select(0, positions)};
 }
 
+RotaryTables::RotaryTables(const RopeConfig& rope, std::int64_t head_dim)
+    : rounds_(rope.rounds_table), factor_(rope.attention_factor), frequencies_(rotary_frequencies(rope, head_dim)) {}
+
+RotaryTable RotaryTables::of(const at::Tensor& x) {
+  const std::int64_t length = x.size(1);
+  const at::ScalarType dtype = rounds_ ? x.scalar_type() : at::kFloat;
+  if (frequencies_.device() != x.device()) frequencies_ = frequencies_.to(x.device(), /*non_blocking=*/true);
+  if (runs_on_gpu(x)) return make_rotary_table(frequencies_, length, dtype, factor_);
+  if (!table_ || table_->cosine_tr2.size(0) != length || table_dtype_ != dtype) {
+    table_ = make_rotary_table(frequencies_, length, dtype, factor_);
+    table_dtype_ = dtype;
+  }
+  return *table_;
+}
+
 }  // namespace rp::models

@@ -31,4 +31,23 @@ namespace rp::models {
 // Returns the rows of `table` for these positions [b, t], one for each position of the batch.
 [[nodiscard]] RotaryTable rotary_table_at(const RotaryTable& table, const at::Tensor& positions_bt);
 
+// Makes the tables of one layer. On the CPU it keeps the last one, because microbatches usually have
+// the same length and dtype. On a GPU it keeps none, because a stored table would occupy memory for
+// every layer.
+class RotaryTables {
+ public:
+  // `head_dim`: the number of elements of a head that are rotated. REQUIRES: a kind other than kNone.
+  RotaryTables(const RopeConfig& rope, std::int64_t head_dim);
+
+  // Returns the table for the positions of x [b, t, ...], with its dtype and device.
+  [[nodiscard]] RotaryTable of(const at::Tensor& x);
+
+ private:
+  const bool rounds_;
+  const double factor_;
+  at::Tensor frequencies_;  // fp32, one for each rotated pair of a head
+  std::optional<RotaryTable> table_{};
+  at::ScalarType table_dtype_ = at::kFloat;
+};
+
 }  // namespace rp::models

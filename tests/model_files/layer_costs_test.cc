@@ -82,7 +82,10 @@ TEST(LayerTensors, PresetsHaveThePublishedNumberOfParameters) {
                                                          {"qwen3.5-27b", 26'895'998'464},
                                                          {"qwen3.5-35b-a3b", 34'660'610'688},
                                                          {"glm4.5-air", 106'852'245'504},
-                                                         {"glm4.6", 352'797'814'784}};
+                                                         {"glm4.6", 352'797'814'784},
+                                                         {"glm4.7-flash", 29'943'390'976},
+                                                         {"deepseek-v3", 671'026'404'352},
+                                                         {"moonlight-16b", 15'960'108'544}};
   EXPECT_EQ(preset_names().size(), published.size());
   for (const auto& [name, parameters] : published) {
     EXPECT_EQ(num_parameters(tensors_of(preset_config(name))), parameters) << name;
@@ -105,7 +108,8 @@ TEST(LayerTensors, LoraTrainsPairsOnlyWithOrWithoutExperts) {
 }
 
 TEST(LayerCosts, BytesAreTheStores) {
-  for (const char* name : {"smollm2-135m", "llama3.1-8b", "gpt-oss-20b", "qwen3.5-0.8b", "glm4.5-air"}) {
+  for (const char* name :
+       {"smollm2-135m", "llama3.1-8b", "gpt-oss-20b", "qwen3.5-0.8b", "glm4.5-air", "moonlight-16b"}) {
     for (const int rank : {0, 16}) {
       const ModelConfig model = preset_config(name);
       // Without pairs nothing is frozen, and with them most is.
@@ -199,6 +203,29 @@ TEST(LayerCosts, GatesOfTheOutputsAndPartsOfAMixtureCount) {
   EXPECT_EQ(with.forward.gemm_flops - without.forward.gemm_flops, 2 * 5 * (3 * 8 * 7 + 8));
   EXPECT_EQ(with.forward.elementwise_bytes - without.forward.elementwise_bytes, 5 * 2 * 3 * (7 + 8 + 8));
   EXPECT_EQ(with.saved_bytes - without.saved_bytes, 5U * 2 * (3 * 7 + 8));
+}
+
+// 4 heads: queries of 3 + 2 elements, values of 4, which are padded; 7 and 9 elements in the rows.
+TEST(LayerCosts, LatentAttentionHasTheCostsOfItsFormulas) {
+  DecoderLayerConfig layer = tiny_layer();
+  layer.attention = {};
+  layer.latent_attention = LatentAttentionConfig{
+      .num_heads = 4, .query_rank = 7, .kv_rank = 9, .plain_dim = 3, .rotated_dim = 2, .value_dim = 4};
+  const LayerCost cost = layer_costs(with_layers({layer}), {.sequences = 3, .sequence_length = 5})[1];
+  const double tokens = 15, q = 4 * 5, v = 4 * 4, rotated = 5 * 2, pairs = 3 * (5 * 6 / 2);
+  const double linear = 8 * 7 + 7 * q + 8 * (9 + 2) + 9 * 4 * (3 + 4) + v * 8 + 3 * 8 * 12;
+  EXPECT_EQ(cost.forward.gemm_flops, 2 * tokens * linear);
+  EXPECT_EQ(cost.forward.attention_flops, 2 * (q + v) * pairs);
+  EXPECT_EQ(cost.backward.attention_flops, 2 * (3 * q + 2 * v) * pairs);
+  const double norms = (2 * 8 + 7 + 9) * 2, glu = 12 * 3, sums = 2 * 3 * 8;  // passes per token
+  EXPECT_EQ(cost.forward.elementwise_bytes, tokens * 2 * (norms + rotated * 2 + 2 * (3 * q + rotated) + glu + sums));
+  EXPECT_EQ(cost.saved_bytes, 15U * (2 * (32 + 4 * 20 + 16 + 2 * 16 + 36) + 4 * (2 + 4 + 2)));
+  layer.latent_attention->pairs_neighbours = false;
+  layer.latent_attention->value_dim = 5;
+  layer.latent_attention->query_rank = 0;
+  const LayerCost other = layer_costs(with_layers({layer}), {.sequences = 3, .sequence_length = 5})[1];
+  EXPECT_EQ(other.forward.elementwise_bytes, tokens * 2 * ((2 * 8 + 9) * 2 + rotated * 2 + 2 * 3 * q + glu + sums));
+  EXPECT_EQ(other.saved_bytes, 15U * (2 * (32 + 4 * 20 + 2 * 9 + 36) + 4 * (2 + 4 + 1)));
 }
 
 // k = 3, v = 5 and D = 4 heads; N = 2 * 2 * 3 + 4 * 5 = 32 channels (docs/design/cost-model.md).

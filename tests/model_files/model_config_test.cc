@@ -137,7 +137,8 @@ TEST(ModelConfig, EveryImpossibleValueIsRefusedWithItsKeyAndWhatItMustBe) {
   const std::vector<std::pair<json, std::vector<std::string>>> cases = {
       {{{"model_type", "mamba"}},
        {"'mamba'",
-        "gemma3, gemma3_text, glm4_moe, gpt_oss, llama, ministral3, mistral, mistral3, olmo3, qwen2, qwen3, qwen3_5, "
+        "deepseek_v3, gemma3, gemma3_text, glm4_moe, glm4_moe_lite, gpt_oss, llama, ministral3, mistral, mistral3, "
+        "olmo3, qwen2, qwen3, qwen3_5, "
         "qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, smollm3"}},
       {{{"model_type", "qwen4"}}, {"'qwen4'", "the nearest is qwen3, which knows all of its keys"}},
       {{{"model_type", "qwen4"}, {"gate_rank", 2}, {"mamba_width", 4}},

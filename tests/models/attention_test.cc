@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/gpu_kernels.h"
 #include "tests/models/golden.h"
 
 namespace rp::models {
@@ -11,11 +12,15 @@ struct Inputs {
   at::Tensor q, k, v, grad_out;
 };
 
-Inputs make_inputs(std::int64_t b, std::int64_t t, std::int64_t n, std::int64_t m, std::int64_t d,
-                   at::ScalarType dtype) {
+// `e`: the size of a head of values; 0: d.
+Inputs make_inputs(std::int64_t b, std::int64_t t, std::int64_t n, std::int64_t m, std::int64_t d, at::ScalarType dtype,
+                   std::int64_t e = 0) {
   at::manual_seed(9);
-  const auto leaf = [&](std::int64_t heads) { return at::randn({b, t, heads, d}).to(dtype).requires_grad_(true); };
-  return {leaf(n), leaf(m), leaf(m), at::randn({b, t, n, d}).to(dtype)};
+  if (e == 0) e = d;
+  const auto leaf = [&](std::int64_t heads, std::int64_t size) {
+    return at::randn({b, t, heads, size}).to(dtype).requires_grad_(true);
+  };
+  return {leaf(n, d), leaf(m, d), leaf(m, e), at::randn({b, t, n, e}).to(dtype)};
 }
 
 // Computes the formula with complete scores, in fp64. Returns {out, grad q, grad k, grad v}, and
@@ -85,6 +90,31 @@ TEST_P(Attention, HeadsWithoutGroupsAndOneGroupForAllWorkToo) {
     const Inputs in = make_inputs(1, 70, 4, m, 16, GetParam());
     const std::vector<at::Tensor> actual = ours(in), expected = by_formula(in);
     for (std::size_t i = 0; i < 4; ++i) EXPECT_LE(relative_difference(actual[i], expected[i]), tolerance()) << i;
+  }
+}
+
+// The sizes are those of DeepSeek V3, others that need no padding of pairs, and odd ones, which LibTorch
+// computes. On the code path of a GPU the smaller one is padded.
+TEST_P(Attention, ValuesMayHaveAnotherSizeThanQueries) {
+  const at::Tensor documents = at::tensor({64, 1, 30, 130, 0, 0}, at::kLong).view({2, 3});
+  for (const auto& [d, e] : std::vector<std::pair<std::int64_t, std::int64_t>>{{192, 128}, {6, 16}, {7, 16}, {16, 5}}) {
+    const Inputs in = make_inputs(2, 130, 4, 2, d, GetParam(), e);
+    const std::vector<at::Tensor> expected = by_formula(in);
+    const std::vector<at::Tensor> packed = ours(in, {.documents_bk = documents});
+    GpuKernels table;
+    table.takes_cpu_memory = true;
+    for (const bool on_gpu : {false, true}) {
+      set_gpu_kernels(on_gpu ? &table : nullptr);
+      const std::vector<at::Tensor> actual = ours(in), by_document = ours(in, {.documents_bk = documents});
+      set_gpu_kernels(nullptr);
+      ASSERT_EQ(actual[0].sizes(), (std::vector<std::int64_t>{2, 130, 4, e}));
+      for (std::size_t i = 0; i < actual.size(); ++i) {
+        EXPECT_LE(relative_difference(actual[i], expected[i]), tolerance())
+            << "d " << d << ", e " << e << ", value " << i << (on_gpu ? " as on a GPU" : "");
+        EXPECT_LE(relative_difference(by_document[i], packed[i]), tolerance())
+            << "d " << d << ", e " << e << ", value " << i << (on_gpu ? " as on a GPU" : "");
+      }
+    }
   }
 }
 

@@ -144,6 +144,34 @@ def glm4_moe(choose: random.Random) -> dict:
                                                        "rope_parameters": rope | {"partial_rotary_factor": choose.choice([0.5, 1.0])}}
 
 
+def latent_attention(choose: random.Random) -> dict:
+    """Sizes of heads are even or odd. The sizes of queries and values are equal, or either is larger."""
+    heads = choose.choice([1, 2, 4])
+    rope = random_rope(choose, ("default", "yarn", "yarn", "linear"))
+    if rope["rope_type"] != "default" and choose.random() < 0.7:
+        rope |= {"mscale": choose.choice([0.5, 1.0]), "mscale_all_dim": choose.choice([0.7, 1.0])}
+    changes = {"hidden_size": heads * choose.choice([8, 16] if heads > 3 else [24, 33]), "num_attention_heads": heads, "num_key_value_heads": heads,
+               # Norms over a handful of elements amplify every rounding.
+               "q_lora_rank": choose.choice([None, 16, 21]), "kv_lora_rank": choose.choice([16, 21, 32]),
+               "qk_nope_head_dim": choose.choice([3, 4, 8, 12]), "qk_rope_head_dim": choose.choice([2, 4, 8]),
+               "v_head_dim": choose.choice([4, 5, 12, 16, 24]), "rope_interleave": choose.random() < 0.8,
+               "attention_bias": choose.random() < 0.4, "rope_parameters": rope}
+    values = common(choose) | changes
+    del values["head_dim"]  # the classes set it to the size of the rotated part
+    return values
+
+
+def deepseek_v3(choose: random.Random) -> dict:
+    return latent_attention(choose) | sigmoid_experts(choose)
+
+
+def glm4_moe_lite(choose: random.Random) -> dict:
+    values = latent_attention(choose) | sigmoid_experts(choose)
+    del values["first_k_dense_replace"]
+    types = [choose.choice(["dense", "sparse", "sparse"]) for _ in range(values["num_hidden_layers"])]
+    return values | ({"mlp_layer_types": types} if choose.random() < 0.6 else {})
+
+
 def qwen3_5_text(choose: random.Random) -> dict:
     # Queries, keys and results of the rule are normalised by head: with few elements they amplify every rounding.
     key_heads = choose.choice([1, 2, 3])
@@ -196,5 +224,5 @@ def mistral3(choose: random.Random) -> dict:
 
 # By model_type.
 FAMILIES = {"llama": llama, "qwen2": qwen2, "qwen3": qwen3, "qwen3_moe": qwen3_moe, "mistral": mistral, "ministral3": ministral3, "gemma3_text": gemma3_text, "smollm3": smollm3, "olmo3": olmo3,
-            "gpt_oss": gpt_oss, "glm4_moe": glm4_moe, "qwen3_5_text": qwen3_5_text, "qwen3_5_moe_text": qwen3_5_moe_text, "gemma3": gemma3, "mistral3": mistral3, "qwen3_5": qwen3_5,
+            "gpt_oss": gpt_oss, "glm4_moe": glm4_moe, "glm4_moe_lite": glm4_moe_lite, "deepseek_v3": deepseek_v3, "qwen3_5_text": qwen3_5_text, "qwen3_5_moe_text": qwen3_5_moe_text, "gemma3": gemma3, "mistral3": mistral3, "qwen3_5": qwen3_5,
             "qwen3_5_moe": qwen3_5_moe}

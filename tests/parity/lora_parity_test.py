@@ -21,17 +21,23 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
 from torch.func import functional_call
 
-FAMILIES = ("llama", "qwen2", "qwen3", "gemma3_text", "qwen3_moe", "qwen3_5_text")
+FAMILIES = ("llama", "qwen2", "qwen3", "gemma3_text", "qwen3_moe", "qwen3_5_text", "deepseek_v3")
 LIMIT = 1e-5
 LIMIT_OF_EXPERTS = 1e-4
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
 MLP = ["gate_proj", "up_proj", "down_proj"]
+LATENT_ATTENTION = ["kv_a_proj_with_mqa", "kv_b_proj", "o_proj"]
+PATTERNS = {"qwen3_5_text": r".*\.linear_attn\.in_proj_(qkv|a|b)", "deepseek_v3": r".*\.self_attn\.kv_(a_proj_with_mqa|b_proj)"}
+WITH_EXPERTS = ("qwen3_moe", "deepseek_v3")
 DELTA_NET = ["in_proj_qkv", "in_proj_z", "in_proj_a", "in_proj_b", "out_proj"]
 
 
-def lora_config(choose: random.Random, family: str, is_tied: bool, ranks: tuple) -> LoraConfig:
-    linears = ATTENTION + ([] if family == "qwen3_moe" else MLP) + (DELTA_NET if family == "qwen3_5_text" else [])
-    pattern = r".*\.linear_attn\.in_proj_(qkv|a|b)" if family == "qwen3_5_text" else r".*\.self_attn\.(q|v)_proj"
+def lora_config(choose: random.Random, family: str, config, ranks: tuple) -> LoraConfig:
+    is_tied = config.tie_word_embeddings
+    linears = ATTENTION + ([] if family in WITH_EXPERTS else MLP) + (DELTA_NET if family == "qwen3_5_text" else [])
+    if family == "deepseek_v3":
+        linears = LATENT_ATTENTION + (["q_a_proj", "q_b_proj"] if config.q_lora_rank else ["q_proj"])
+    pattern = PATTERNS.get(family, r".*\.self_attn\.(q|v)_proj")
     return LoraConfig(r=choose.choice(ranks), lora_alpha=choose.choice([1, 8, 20]), use_rslora=choose.random() < 0.3,
                       use_dora=choose.random() < 0.4, task_type="CAUSAL_LM",
                       target_modules=choose.choice([linears, choose.sample(linears, 2), pattern]),
@@ -40,7 +46,7 @@ def lora_config(choose: random.Random, family: str, is_tied: bool, ranks: tuple)
 
 def make_adapter(choose: random.Random, family: str, model, folder: Path, ranks: tuple = (1, 3, 8)):
     """Returns the model with a random adapter, and writes the adapter to folder/adapter. bf16 represents its values exactly."""
-    adapted = get_peft_model(model, lora_config(choose, family, model.config.tie_word_embeddings, ranks)).eval()
+    adapted = get_peft_model(model, lora_config(choose, family, model.config, ranks)).eval()
     with torch.no_grad():
         for parameter in adapted.parameters():
             if parameter.requires_grad:
@@ -160,7 +166,7 @@ def check_merged(name: str, folder: Path, adapted, limit: float) -> list[str]:
 def check_reads_back(name: str, folder: Path, inputs: dict, family: str, expected: dict, limit: float) -> list[str]:
     """Checks that peft reads the adapter that we wrote."""
     base = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
-    if family == "qwen3_moe":
+    if family in WITH_EXPERTS:
         base.config._experts_implementation = "eager"
     adapted = PeftModel.from_pretrained(base, folder / "adapter-float32").eval()
     with torch.no_grad():
@@ -176,7 +182,7 @@ def check(program: str, family: str, seed: int) -> list[str]:
         folder = Path(scratch)
         model, inputs = make_case(family, seed, folder)
         has_experts = family == "qwen3_moe" and seed % 2 == 0
-        limit = LIMIT_OF_EXPERTS if family == "qwen3_moe" else LIMIT
+        limit = LIMIT_OF_EXPERTS if family in WITH_EXPERTS else LIMIT
         if has_experts:
             model.config._experts_implementation = "eager"
             tensors, scale = make_expert_adapter(choose, model, folder)

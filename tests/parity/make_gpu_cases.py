@@ -53,6 +53,10 @@ def whole_sizes(choose: random.Random, values: dict) -> dict:
     heads = values["num_attention_heads"]
     changes = {"hidden_size": heads * choose.choice([8, 16] if heads > 3 else [32, 48]), "head_dim": choose.choice([16, 32, 64]),
                "intermediate_size": choose.choice([32, 64, 96]), "vocab_size": choose.choice([64, 128]), "max_position_embeddings": 128}
+    if "kv_lora_rank" in values:
+        del changes["head_dim"]
+        changes |= {"q_lora_rank": values["q_lora_rank"] and 16, "kv_lora_rank": choose.choice([16, 32]), "qk_nope_head_dim": choose.choice([16, 24]),
+                    "qk_rope_head_dim": choose.choice([8, 16]), "v_head_dim": choose.choice([16, 32, 48])}
     if "moe_intermediate_size" in values:
         changes["moe_intermediate_size"] = choose.choice([16, 32])
     if "linear_num_key_heads" in values:

@@ -71,6 +71,21 @@ AttentionConfig draw_attention(Draw& draw) {
   return attention;
 }
 
+LatentAttentionConfig draw_latent_attention(Draw& draw) {
+  LatentAttentionConfig attention{.num_heads = draw.between(1, 3), .kv_rank = draw.between(3, 6)};
+  if (draw.chance(60)) attention.query_rank = draw.between(3, 6);
+  attention.plain_dim = draw.between(1, 4);
+  attention.rotated_dim = draw.pick({2, 4});
+  attention.value_dim = draw.between(1, 6);
+  attention.scale = 1 / std::sqrt(static_cast<double>(attention.query_dim()));
+  attention.has_bias = draw.chance(30);
+  attention.pairs_neighbours = draw.chance(70);
+  attention.rope = draw_rope(draw);
+  attention.rope.rotated_part = 1;
+  if (attention.rope.kind == RopeConfig::Kind::kNone) attention.rope.kind = RopeConfig::Kind::kPlain;
+  return attention;
+}
+
 DeltaNetConfig draw_delta_net(Draw& draw) {
   DeltaNetConfig net{.num_key_heads = draw.between(1, 2), .key_dim = draw.between(1, 5)};
   net.num_value_heads = net.num_key_heads * draw.between(1, 3);
@@ -100,6 +115,8 @@ ModelConfig draw_config(Draw& draw, std::int64_t hidden) {
   DecoderLayerConfig layer{.mlp = draw_mlp(draw)};
   if (draw.chance(30)) {
     layer.delta_net = draw_delta_net(draw);
+  } else if (draw.chance(25)) {
+    layer.latent_attention = draw_latent_attention(draw);
   } else {
     layer.attention = draw_attention(draw);
   }
@@ -158,15 +175,25 @@ std::string text_of(const AttentionConfig& attention) {
   return text;
 }
 
+std::string text_of(const LatentAttentionConfig& attention) {
+  return cat("latent attention, ", attention.num_heads, " heads of ", attention.plain_dim, " + ", attention.rotated_dim,
+             " and ", attention.value_dim, " from ", attention.query_rank, " and ", attention.kv_rank);
+}
+
 std::string text_of(const DeltaNetConfig& net) {
   return cat("a delta rule, ", net.num_value_heads, "/", net.num_key_heads, " heads of ", net.key_dim, " x ",
              net.value_dim, ", ", net.taps, " taps");
 }
 
+std::string text_of_mixer(const DecoderLayerConfig& layer) {
+  if (layer.delta_net) return text_of(*layer.delta_net);
+  return layer.latent_attention ? text_of(*layer.latent_attention) : text_of(layer.attention);
+}
+
 std::string text_of(const ModelConfig& config, const TrainedParts& parts) {
   const DecoderLayerConfig& layer = config.layers[0];
   const MlpConfig& mlp = layer.mlp;
-  std::string text = "decoder layer of " + (layer.delta_net ? text_of(*layer.delta_net) : text_of(layer.attention));
+  std::string text = "decoder layer of " + text_of_mixer(layer);
   text += mlp.activation == rp::Activation::kSilu       ? " silu"
           : mlp.activation == rp::Activation::kGeluTanh ? " gelu"
                                                         : " clamped";

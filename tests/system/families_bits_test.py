@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Training has the same bits with any number of workers, for all kinds of layers: windows, experts, a delta rule, a shared expert, pairs of LoRA.
-Parts that were not trained are exported unchanged."""
+"""Training has the same bits with any number of workers, for all kinds of layers: windows, latent attention, experts, a delta rule, a shared
+expert, pairs of LoRA. Parts that were not trained are exported unchanged."""
 
 import json
 import shutil
@@ -16,6 +16,11 @@ HYBRID = {"layer_types": ["linear_attention", "full_attention", "linear_attentio
           "linear_key_head_dim": 8, "linear_value_head_dim": 6,
           "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}}
 FAMILIES = {
+    "deepseek_v3": {"num_key_value_heads": 4, "head_dim": 8, "q_lora_rank": 20, "kv_lora_rank": 24, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8,
+                    "v_head_dim": 12, "n_routed_experts": 8, "num_experts_per_tok": 3, "n_group": 4, "topk_group": 2, "moe_intermediate_size": 16,
+                    "first_k_dense_replace": 1,
+                    "rope_parameters": {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 8.0, "original_max_position_embeddings": 16,
+                                        "mscale": 1.0, "mscale_all_dim": 0.7}},
     "gemma3_text": {"sliding_window": 7, "query_pre_attn_scalar": 12,
                     "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]},
     "glm4_moe": {"n_routed_experts": 8, "num_experts_per_tok": 3, "n_group": 4, "topk_group": 2, "moe_intermediate_size": 16,
@@ -39,7 +44,7 @@ def make_model(family: str, folder: Path) -> Path:
     AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).save_pretrained(folder)
     if "linear_attention" in FAMILIES[family].get("layer_types", []):
         use_fp32_for_decays(folder / "model.safetensors")
-    if family == "glm4_moe":
+    if "n_group" in FAMILIES[family]:
         correct_routers(folder / "model.safetensors")
     if family == "gpt_oss":
         pack_experts(folder)
@@ -120,6 +125,9 @@ class FamiliesBitsTest(LaunchedTest):
         for name in read:
             self.assertEqual(written[name].dtype, read[name].dtype)
             self.assertEqual(written[name].tolist() == read[name].tolist(), name in kept, name)
+
+    def test_latent_attention(self):
+        self.check("deepseek_v3")
 
     def test_hybrid(self):
         from safetensors.torch import load_file
