@@ -22,7 +22,8 @@
   ROW(kInt16, "I16", 2)     \
   ROW(kInt8, "I8", 1)       \
   ROW(kUInt8, "U8", 1)      \
-  ROW(kBool, "BOOL", 1)
+  ROW(kBool, "BOOL", 1)     \
+  ROW(kFloat8E4m3, "F8_E4M3", 1)
 
 namespace rp {
 
@@ -58,8 +59,8 @@ inline constexpr std::size_t kNumDTypes = std::size(internal::kDTypeRows);
   return internal::kDTypeRows[static_cast<std::size_t>(dtype)].name;
 }
 
-// Returns the dtype with this name, or nothing for formats that this project does not read (8-bit
-// floats, packed 4-bit, …).
+// Returns the dtype with this name, or nothing for formats that this project does not read (other
+// 8-bit floats, packed 4-bit, …).
 [[nodiscard]] constexpr std::optional<DType> dtype_from_name(std::string_view name) {
   for (std::size_t i = 0; i < kNumDTypes; ++i) {
     if (internal::kDTypeRows[i].name == name) return static_cast<DType>(i);
@@ -72,6 +73,10 @@ inline constexpr std::size_t kNumDTypes = std::size(internal::kDTypeRows);
 [[nodiscard]] constexpr bool is_working_dtype(DType dtype) {
   return dtype == DType::kFloat32 || dtype == DType::kBFloat16 || dtype == DType::kFloat16;
 }
+
+// Returns whether tensors of layers and calls may have this format. 8-bit floats occur in weight
+// files only.
+[[nodiscard]] constexpr bool is_layer_dtype(DType dtype) { return dtype != DType::kFloat8E4m3; }
 
 }  // namespace rp
 

@@ -98,7 +98,7 @@ class CatalogueCheck {
  private:
   static constexpr std::uint64_t kMaxElements = std::uint64_t{1} << 48;
 
-  static bool is_dtype(DType dtype) { return static_cast<std::uint64_t>(dtype) < kNumDTypes; }
+  static bool is_dtype(DType dtype) { return static_cast<std::uint64_t>(dtype) < kNumDTypes && is_layer_dtype(dtype); }
   // Returns whether the range is inside an arena of `size` bytes, or is absent.
   static bool is_place(std::uint64_t offset, std::uint64_t bytes, std::uint64_t size) {
     return offset == kNoOffset || fits(offset, bytes, size);

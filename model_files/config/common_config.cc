@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "model_files/config/quantization_config.h"
+
 namespace rp {
 namespace {
 
@@ -178,10 +180,6 @@ std::optional<DType> read_dtype(const ConfigSection& file) {
   throw file.refuse("dtype is ", quoted_name(name), "; the supported ones are 'bfloat16', 'float16' and 'float32'");
 }
 
-std::string read_quantization(const ConfigSection& file) {
-  return file.has("quantization_config") ? file.section("quantization_config").text("quant_method", "unknown") : "";
-}
-
 DecoderLayerConfig read_common(const ConfigSection& file, const FamilyDefaults& defaults, ModelConfig& config) {
   refuse_what_nobody_has(file);
   const std::string activation = file.text(defaults.activation_key, defaults.activation);
@@ -199,7 +197,7 @@ DecoderLayerConfig read_common(const ConfigSection& file, const FamilyDefaults& 
   config.norm_epsilon = file.has("rms_norm_eps") ? file.number("rms_norm_eps", 1e-15, 1) : defaults.norm_epsilon;
   config.tied_head = file.boolean("tie_word_embeddings", defaults.tied_head);
   config.dtype = read_dtype(file);
-  config.quantization = read_quantization(file);
+  read_quantization(file, config);
   DecoderLayerConfig layer;
   layer.attention = read_heads(file, defaults, config.hidden);
   if (!defaults.rope_by_type) {
@@ -304,8 +302,8 @@ void add_layers_with_sigmoid_experts(const ConfigSection& file, const DecoderLay
   experts.groups_per_token = number("topk_group", kMaxExperts, defaults.groups_per_token);
   check_groups(file, experts);
   experts.normalises = file.boolean("norm_topk_prob", true);
-  experts.weight_scale = file.has("routed_scaling_factor") ? file.number("routed_scaling_factor", 1e-6, 1e6)
-                                                           : defaults.weight_scale;
+  experts.weight_scale =
+      file.has("routed_scaling_factor") ? file.number("routed_scaling_factor", 1e-6, 1e6) : defaults.weight_scale;
   DecoderLayerConfig sparse = dense;
   sparse.mlp.intermediate = file.integer("moe_intermediate_size", kMaxInner);
   const std::int64_t num_shared = number("n_shared_experts", kMaxExperts, 1);
@@ -317,13 +315,12 @@ void add_layers_with_sigmoid_experts(const ConfigSection& file, const DecoderLay
       SharedExpertConfig{.name = "mlp.shared_experts", .intermediate = num_shared * sparse.mlp.intermediate};
   sparse.mlp.experts = experts;
   add_layers(file, sparse, config);
-  const std::int64_t num_dense = file.has("first_k_dense_replace") ? file.count("first_k_dense_replace", kMaxLayers)
-                                                                   : defaults.num_dense;
+  const std::int64_t num_dense =
+      file.has("first_k_dense_replace") ? file.count("first_k_dense_replace", kMaxLayers) : defaults.num_dense;
   for (std::int64_t i = 0; i < std::min(num_dense, config.num_layers()); ++i) config.layers[i] = dense;
-    constexpr const char* kFurther = "num_nextn_predict_layers";
+  constexpr const char* kFurther = "num_nextn_predict_layers";
   config.num_further_layers = file.has(kFurther) ? file.count(kFurther, kMaxLayers) : 1;
   file.knows({"output_router_logits"});  // there is no auxiliary loss
-
 }
 
 }  // namespace rp

@@ -20,9 +20,9 @@ namespace internal {
 
 // In the order of DType.
 inline constexpr IndexedArray<DType, at::ScalarType, kNumDTypes> kScalarTypes = {
-    at::kFloat, at::kBFloat16, at::kHalf, at::kDouble, at::kLong,
-    at::kInt,   at::kShort,    at::kChar, at::kByte,   at::kBool};
-static_assert(kScalarTypes[DType::kBool] == at::kBool);
+    at::kFloat, at::kBFloat16, at::kHalf, at::kDouble, at::kLong,         at::kInt,
+    at::kShort, at::kChar,     at::kByte, at::kBool,   at::kFloat8_e4m3fn};
+static_assert(kScalarTypes[DType::kFloat8E4m3] == at::kFloat8_e4m3fn);
 
 }  // namespace internal
 
@@ -35,11 +35,12 @@ static_assert(kScalarTypes[DType::kBool] == at::kBool);
          is_working_dtype(static_cast<DType>(found - std::begin(internal::kScalarTypes)));
 }
 
-// Throws rp::Error (kUsage) for a format that the runtime does not support, such as complex
-// numbers.
+// Throws rp::Error (kUsage) for a format that the tensors of layers and calls cannot have, such as
+// complex numbers.
 [[nodiscard]] inline DType dtype_of(at::ScalarType type) {
   const auto* found = std::find(std::begin(internal::kScalarTypes), std::end(internal::kScalarTypes), type);
-  if (found != std::end(internal::kScalarTypes)) return static_cast<DType>(found - std::begin(internal::kScalarTypes));
+  const auto dtype = static_cast<DType>(found - std::begin(internal::kScalarTypes));
+  if (found != std::end(internal::kScalarTypes) && is_layer_dtype(dtype)) return dtype;
   throw Error(ExitCode::kUsage,
               cat("tensors of dtype ", at::toString(type), " cannot travel between stages, nor be saved"));
 }
