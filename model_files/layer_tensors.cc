@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "common/text.h"
+#include "model_files/config/quantization_config.h"
 #include "model_files/part_selection.h"
 
 namespace rp {
@@ -34,7 +35,8 @@ class LayerList {
     };
     constexpr int kNotTied = -1;
     add(linear.name + ".weight", shape_of({linear.out, linear.in}), kNotTied, is_of_experts);
-    if (!tensors.back().is_trained) tensors.back().format = frozen_format(linear);
+    tensors.back().file_format = file_format(linear);
+    if (!tensors.back().is_trained) tensors.back().format = frozen_format(linear, tensors.back().file_format);
     if (linear.has_bias) add(linear.name + ".bias", shape_of({linear.out}), kNotTied, is_of_experts);
     if (!selection_.adapts(name_in_model(config_, layer_, linear.name), linear.is_expert_part)) return;
     const LoraSettings& lora = selection_.lora();
@@ -49,7 +51,7 @@ class LayerList {
     if (lora.is_dora) add_pair(".lora_magnitude_vector", {linear.out});
   }
 
-    void add_buffer(const std::string& name, std::vector<std::int64_t> shape) {
+  void add_buffer(const std::string& name, std::vector<std::int64_t> shape) {
     tensors.push_back({.name = name, .shape = std::move(shape), .is_trained = false, .is_buffer = true});
   }
 
@@ -59,7 +61,7 @@ class LayerList {
     };
     norm(layer.attention_norm);
     for (const LinearShape& linear : linears_of(layer, config_.hidden)) {
-            add_linear(linear);
+      add_linear(linear);
       if (layer.mlp.experts && linear.name == layer.mlp.experts->router_name) add_rest_of_router(*layer.mlp.experts);
       const bool is_last_of_mixer = linear.name == "self_attn.o_proj" || linear.name == "linear_attn.out_proj";
       if (!is_last_of_mixer) continue;
@@ -101,14 +103,23 @@ class LayerList {
     add("linear_attn.norm.weight", {net.value_dim});
   }
 
-    void add_rest_of_router(const ExpertsConfig& experts) {
+  void add_rest_of_router(const ExpertsConfig& experts) {
     if (experts.router == ExpertsConfig::Router::kSigmoid) add_buffer(experts.correction_name(), {experts.num});
   }
 
-  [[nodiscard]] std::optional<WeightFormat> frozen_format(const LinearShape& linear) const {
+  // MXFP4 is a format of experts only.
+  [[nodiscard]] std::optional<WeightFormat> file_format(const LinearShape& linear) const {
+    const bool can_be_mxfp4 = linear.num_experts > 0 && linear.in % kMxfp4Block == 0;
+    if (config_.quantised_format == WeightFormat::kMxfp4 && !can_be_mxfp4) return std::nullopt;
+    if (!is_quantised(config_, name_in_model(config_, layer_, linear.name))) return std::nullopt;
+    return config_.quantised_format;
+  }
+
+  [[nodiscard]] std::optional<WeightFormat> frozen_format(const LinearShape& linear,
+                                                          std::optional<WeightFormat> file_format) const {
     const FrozenWeights wanted = selection_.frozen_weights();
     if (linear.is_gate || wanted == FrozenWeights::kNone) return std::nullopt;
-    if (config_.quantization == "mxfp4" && linear.num_experts > 0) return WeightFormat::kMxfp4;
+    if (file_format) return file_format;
     switch (wanted) {
       case FrozenWeights::kAsInFiles:
       case FrozenWeights::kNone: break;

@@ -27,12 +27,13 @@ struct LayerTensor {
   std::string name{};
   std::vector<std::int64_t> shape{};
   bool is_trained = true;
-    bool is_pair = false;        // of LoRA, and so in no checkpoint
+  bool is_pair = false;        // of LoRA, and so in no checkpoint
   bool is_buffer = false;      // has no gradient, and is fp32 whatever the model's dtype
   bool is_of_experts = false;  // its first dimension is the expert
   int tied_group = -1;         // 0: the embedding and a tied LM head are one parameter; -1: not tied
   // The format in which the store has it, as bytes; nullopt: in the model's dtype.
   std::optional<WeightFormat> format{};
+  std::optional<WeightFormat> file_format{};  // in which the files have it; nullopt: not quantised
 
   [[nodiscard]] std::int64_t num_elements() const;
   // REQUIRES: format has a value.

@@ -86,12 +86,11 @@ class MergedParts {
 
 std::set<std::pair<std::int64_t, std::string>> wider_parameters(const std::filesystem::path& source) {
   const WeightFiles weights = WeightFiles::open(source);
-  const ModelConfig config = with_names_of(read_model_config(source), weights);
+  const ModelConfig config = adapted_to_files(read_model_config(source), weights);
   std::set<std::pair<std::int64_t, std::string>> found;
   if (config.dtype.value_or(DType::kFloat32) == DType::kFloat32) return found;
   for (const CheckpointTensor& tensor : checkpoint_tensors(config, find_expert_layout(config, weights))) {
-    const bool is_packed = tensor.packing != CheckpointTensor::Packing::kNone;
-    if (is_packed || !weights.contains(tensor.name) || weights.tensor(tensor.name).dtype != DType::kFloat32) continue;
+    if (!weights.contains(tensor.name) || weights.tensor(tensor.name).dtype != DType::kFloat32) continue;
     for (const TensorPart& part : tensor.parts) found.emplace(tensor.layer, part.parameter);
   }
   return found;
@@ -134,7 +133,7 @@ void export_adapter(const std::filesystem::path& source, const std::filesystem::
 void export_checkpoint(const std::filesystem::path& source, const std::filesystem::path& output,
                        const WeightSource& weight, const TrainedParts& parts) {
   const WeightFiles weights = WeightFiles::open(source);
-  const ModelConfig config = with_names_of(read_model_config(source), weights);
+  const ModelConfig config = adapted_to_files(read_model_config(source), weights);
   check_weights(config, weights);
   const ExportedFiles exported = exported_files(config, weights);
   const std::vector<LayerTensors> layers = tensors_of(config, parts);

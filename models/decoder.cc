@@ -159,7 +159,7 @@ std::unique_ptr<Layer> make_head(const ModelConfig& config, const TrainedParts& 
 }
 
 std::optional<std::string> what_is_missing(const ModelConfig& config) {
-  if (!config.quantization.empty() && config.quantization != "mxfp4")
+  if (!config.quantization.empty() && !config.quantised_format)
     return cat("weights quantised by ", quoted_name(config.quantization), "; convert them to bf16 first");
   return std::nullopt;
 }

@@ -17,6 +17,7 @@
 #include "model_files/weights/adapter_config.h"
 #include "model_files/weights/checkpoint_tensors.h"
 #include "model_files/weights/exported_files.h"
+#include "model_files/weights/quantised_tensors.h"
 #include "model_files/weights/side_files.h"
 #include "model_files/weights/weight_files.h"
 #include "models/batch_check.h"
@@ -86,8 +87,9 @@ class FileTensors {
                                     const at::Tensor& bytes) const {
     const auto& places = places_[layer].at(parameter.name);
     for (const auto& [tensor, part] : places) {
-      if (format_of(tensors_[tensor]) != parameter.format) return false;
-      read_quantised_part(files, tensors_[tensor], tensors_[tensor].parts[part], parameter.quantised_shape(), bytes);
+      if (tensors_[tensor].format != parameter.format) return false;
+      read_quantised_part(files, tensors_[tensor], tensors_[tensor].parts[part], parameter.quantised_shape(),
+                          static_cast<std::byte*>(bytes.mutable_data_ptr()));
     }
     return true;
   }
@@ -129,13 +131,14 @@ std::shared_ptr<const Source> open_source(const std::filesystem::path& directory
                                           const TrainedParts& parts) {
   ModelConfig config = trainable_config(directory);  // first: it names a family that is not supported
   WeightFiles weights = WeightFiles::open(directory);
-  config = with_names_of(std::move(config), weights);
+  config = adapted_to_files(std::move(config), weights);
   check_weights(config, weights);
   (void)summarise(config, parts);
   const std::int64_t num_layers = config.num_layers() + 2;
   FileTensors tensors(checkpoint_tensors(config, find_expert_layout(config, weights)), num_layers);
   if (config.tied_head) tensors.tie(std::string(kHeadTensor), "weight");
-  auto source = std::make_shared<Source>(Source{std::move(config), parts, dtype, std::move(weights), std::move(tensors)});
+  auto source =
+      std::make_shared<Source>(Source{std::move(config), parts, dtype, std::move(weights), std::move(tensors)});
   if (!parts.adapter.empty()) {
     source->adapter = SafetensorsFile::open(parts.adapter / kAdapterWeightsFile);
     check_adapter(source->config, parts, *source->adapter);
@@ -259,7 +262,7 @@ Model load(const std::filesystem::path& directory, at::ScalarType dtype, const T
 ModelInfo inspect(const std::filesystem::path& directory, const TrainedParts& parts) {
   ModelConfig config = trainable_config(directory);
   const WeightFiles weights = WeightFiles::open(directory);
-  config = with_names_of(std::move(config), weights);
+  config = adapted_to_files(std::move(config), weights);
   check_weights(config, weights);
   check_tied_head(config, weights);
   const SelectionSummary selection = summarise(config, parts);
@@ -283,7 +286,7 @@ ModelInfo inspect(const std::filesystem::path& directory, const TrainedParts& pa
   info.num_carried = static_cast<std::int64_t>(exported.num_carried());
   info.wrapper = config.wrapper;
   info.left_out = find_side_files(weights).left_out;
-    info.num_parameters = num_parameters(tensors_of(config));
+  info.num_parameters = num_parameters(tensors_of(config));
 
   return info;
 }

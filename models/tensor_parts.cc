@@ -3,15 +3,14 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <cstring>
 #include <functional>
 #include <numeric>
 #include <vector>
 
-#include "common/bad_input.h"
 #include "common/check.h"
 #include "common/text.h"
-#include "kernels/cpu/quantised/weight_kernels.h"
+#include "model_files/weights/quantised_tensors.h"
+#include "models/layers/quantised_weights.h"
 #include "models/layers/scalar_type.h"
 #include "roundpipe/error.h"
 
@@ -73,50 +72,40 @@ void read_rows(const Files& files, const CheckpointTensor& tensor, const TensorP
   rows.copy_(tensor.is_transposed ? ours.t() : ours);
 }
 
-template <typename Files>
-void read_packed_rows(const Files& files, const CheckpointTensor& tensor, const TensorPart& part, std::int64_t first,
-                      const at::Tensor& rows) {
-  const Matrix matrix = matrix_of(tensor);
-  const std::int64_t first_block = first / kMxfp4Block, row_blocks = matrix.columns / kMxfp4Block;
-  constexpr std::int64_t kBlockBytes = kMxfp4Block / 2;
-  const auto read_bytes = [&](const char* suffix, std::int64_t bytes_of_block) {
-    std::vector<std::uint8_t> bytes(matrix.rows * row_blocks * bytes_of_block);
-    files.read(tensor.name + suffix, bytes.data(), bytes.size(),
-               static_cast<std::uint64_t>(first_block * bytes_of_block));
-    return bytes;
-  };
-  const std::vector<std::uint8_t> blocks = read_bytes("_blocks", kBlockBytes), scales = read_bytes("_scales", 1);
-  const at::Tensor ours = at::empty(rows.sizes(), at::kBFloat16);
-  auto* numbers = static_cast<std::uint16_t*>(ours.mutable_data_ptr());
-  for (std::int64_t row = 0; row < rows.size(0); ++row) {
-    const std::int64_t block = (part.first_row + row * part.row_step) * row_blocks;
-    weight_kernels().expand(DType::kBFloat16,
-                            {.format = WeightFormat::kMxfp4,
-                             .rows = 1,
-                             .columns = matrix.columns,
-                             .codes = blocks.data() + block * kBlockBytes,
-                             .scales = scales.data() + block},
-                            numbers + row * matrix.columns, 0, matrix.columns);
+// Reads and expands a matrix of a quantised tensor, one that is not kept quantised in memory.
+void read_expanded(const WeightFiles& weights, const CheckpointTensor& tensor, const TensorPart& part,
+                   std::int64_t expert, const at::Tensor& rows) {
+  const QuantisedShape shape{.format = *tensor.format, .rows = rows.size(0), .columns = rows.size(1)};
+  const at::Tensor bytes = at::empty({static_cast<std::int64_t>(QuantisedLayout(shape).num_bytes)}, at::kByte);
+  read_quantised_matrix(weights, tensor, part, expert,
+                        {.shape = shape, .bytes = static_cast<std::byte*>(bytes.mutable_data_ptr())});
+  rows.copy_(expanded_matrix(bytes, shape, 0, rows.scalar_type()));
+}
+
+// Calls read(number, rows) for the matrix, or the matrix of each expert, of which `tensor` has values.
+// `rows` are those of the parameter `value`.
+template <typename Read>
+void for_each_matrix(const CheckpointTensor& tensor, const TensorPart& part, const at::Tensor& value,
+                     const Read& read) {
+  const std::int64_t columns = matrix_of(tensor).columns;
+  const std::int64_t num_shares = tensor.is_of_all_experts ? tensor.shape.front() : 1;
+  for (std::int64_t i = 0; i < num_shares; ++i) {
+    const at::Tensor share = tensor.is_of_all_experts ? value[i] : part.expert >= 0 ? value[part.expert] : value;
+    read(i, share.view({-1, columns}));
   }
-  rows.copy_(ours);
 }
 
 template <typename Files>
 void read_part_of(const Files& files, const CheckpointTensor& tensor, const TensorPart& part, const at::Tensor& value) {
   const Matrix matrix = matrix_of(tensor);
-  const std::int64_t num_shares = tensor.is_of_all_experts ? tensor.shape.front() : 1;
-  for (std::int64_t i = 0; i < num_shares; ++i) {
-    const at::Tensor share = tensor.is_of_all_experts ? value[i] : part.expert >= 0 ? value[part.expert] : value;
-    const at::Tensor rows = share.view({-1, matrix.columns});
-    const std::int64_t first = i * matrix.num_elements();
-    if (tensor.packing == CheckpointTensor::Packing::kMxfp4) {
-      read_packed_rows(files, tensor, part, first, rows);
-    } else if (is_one_piece(tensor, part)) {
+  for_each_matrix(tensor, part, value, [&](std::int64_t number, const at::Tensor& rows) {
+    const std::int64_t first = number * matrix.num_elements();
+    if (is_one_piece(tensor, part)) {
       read_elements(files, tensor.name, first + part.first_row * matrix.columns, rows);
     } else {
       read_rows(files, tensor, part, first, rows);
     }
-  }
+  });
 }
 
 void write_elements(SafetensorsWriter& writer, const std::string& name, const at::Tensor& value, at::ScalarType dtype) {
@@ -138,40 +127,15 @@ at::ScalarType weight_type(DType dtype, const std::string& name) {
 
 void read_part(const WeightFiles& weights, const CheckpointTensor& tensor, const TensorPart& part,
                const at::Tensor& value) {
-  read_part_of(weights, tensor, part, value);
+  if (!tensor.format) return read_part_of(weights, tensor, part, value);
+  for_each_matrix(tensor, part, value, [&](std::int64_t number, const at::Tensor& rows) {
+    read_expanded(weights, tensor, part, number, rows);
+  });
 }
 
 void read_part(const SafetensorsFile& file, const CheckpointTensor& tensor, const TensorPart& part,
                const at::Tensor& value) {
   read_part_of(file, tensor, part, value);
-}
-
-std::optional<WeightFormat> format_of(const CheckpointTensor& tensor) {
-  if (tensor.packing == CheckpointTensor::Packing::kMxfp4) return WeightFormat::kMxfp4;
-  return std::nullopt;
-}
-
-void read_quantised_part(const WeightFiles& weights, const CheckpointTensor& tensor, const TensorPart& part,
-                         const QuantisedShape& shape, const at::Tensor& bytes) {
-  constexpr std::uint8_t kNotANumber = 0xFF;
-  const std::int64_t file_rows = matrix_of(tensor).rows, row_blocks = shape.columns / kMxfp4Block;
-  auto* const codes = static_cast<std::uint8_t*>(bytes.mutable_data_ptr());
-  std::uint8_t* const scales = codes + QuantisedLayout(shape).scales;
-  const auto read_rows_of = [&](const char* suffix, std::int64_t matrix, std::int64_t row_bytes, std::uint8_t* to) {
-    std::vector<std::uint8_t> rows(static_cast<std::size_t>(file_rows * row_bytes));
-    weights.read(tensor.name + suffix, rows.data(), rows.size(), static_cast<std::uint64_t>(matrix) * rows.size());
-    for (std::int64_t row = 0; row < shape.rows; ++row)
-      std::memcpy(to + row * row_bytes, rows.data() + (part.first_row + row * part.row_step) * row_bytes, row_bytes);
-  };
-  for (std::int64_t matrix = 0; matrix < shape.matrices; ++matrix) {
-    read_rows_of("_blocks", matrix, shape.code_bytes() / shape.rows, codes + matrix * shape.code_bytes());
-    std::uint8_t* const own_scales = scales + matrix * shape.scale_bytes();
-    read_rows_of("_scales", matrix, row_blocks, own_scales);
-    if (std::find(own_scales, own_scales + shape.scale_bytes(), kNotANumber) == own_scales + shape.scale_bytes())
-      continue;
-    throw bad_input(weights.file_of(tensor.name + "_scales"), "tensor ", quoted_name(tensor.name + "_scales"),
-                    " has a scale of 255, which makes the weights of its block NaN: the file is damaged");
-  }
 }
 
 at::Tensor assemble(const CheckpointTensor& tensor, std::int64_t expert, at::ScalarType dtype,

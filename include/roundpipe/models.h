@@ -30,7 +30,7 @@ struct ModelInfo {
   std::int64_t num_adapted = 0;     // linear layers with LoRA pairs
   std::int64_t num_quantised = 0;   // frozen parameters that the store has quantised, and their bytes there
   std::int64_t quantised_bytes = 0;
-  std::int64_t num_experts = 0;     // experts in a layer that has experts; 0 if no layer has any
+  std::int64_t num_experts = 0;  // experts in a layer that has experts; 0 if no layer has any
   // The names of the adapted linear layers within a decoder layer, with their numbers in the whole
   // model, such as "self_attn.q_proj x30".
   std::string adapted{};
@@ -144,7 +144,7 @@ struct CausalLmLosses {
 // directory: *.safetensors with the names, dtypes and layout of the source's weight files, in the
 // same number of files, with the same index. Parameters for which the files of a 16-bit model have
 // fp32 are written from the masters, and tensors that `parts` neither trains nor adapts keep their
-// bytes. Packed experts (MXFP4) are written as bf16;
+// bytes. Quantised weights are written as bf16;
 // config.json then has no quantization_config. Copies the tensors that are not part of the model,
 // and the source's tokenizer, templates and licences (but not ModelInfo::left_out), each file with
 // its permissions less the umask. SHA256SUMS lists all files. `parts` must be the parts that

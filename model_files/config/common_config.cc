@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "model_files/config/quantization_config.h"
+
 namespace rp {
 namespace {
 
@@ -180,10 +182,6 @@ std::optional<DType> read_dtype(const ConfigSection& file) {
   throw file.refuse("dtype is ", quoted_name(name), "; the supported ones are 'bfloat16', 'float16' and 'float32'");
 }
 
-std::string read_quantization(const ConfigSection& file) {
-  return file.has("quantization_config") ? file.section("quantization_config").text("quant_method", "unknown") : "";
-}
-
 DecoderLayerConfig read_common(const ConfigSection& file, const FamilyDefaults& defaults, ModelConfig& config) {
   refuse_what_nobody_has(file);
   const std::string activation = file.text(defaults.activation_key, defaults.activation);
@@ -201,7 +199,7 @@ DecoderLayerConfig read_common(const ConfigSection& file, const FamilyDefaults& 
   config.norm_epsilon = file.has("rms_norm_eps") ? file.number("rms_norm_eps", 1e-15, 1) : defaults.norm_epsilon;
   config.tied_head = file.boolean("tie_word_embeddings", defaults.tied_head);
   config.dtype = read_dtype(file);
-  config.quantization = read_quantization(file);
+  read_quantization(file, config);
   DecoderLayerConfig layer;
   layer.attention = read_heads(file, defaults, config.hidden);
   if (!defaults.rope_by_type) {

@@ -41,9 +41,6 @@ struct FamilyDefaults {
 // Returns the dtype of the weights; nullopt if the file does not have one.
 [[nodiscard]] std::optional<DType> read_dtype(const ConfigSection& file);
 
-// Returns the method by which the weights are quantised; empty if they are not.
-[[nodiscard]] std::string read_quantization(const ConfigSection& file);
-
 // Fills `config` except its family and its layers. Returns a layer that has the attention's sizes
 // and rope, and the MLP's width if the file has intermediate_size. Throws rp::Error (kBadInput)
 // naming the file, the key and what it must be.
@@ -107,6 +104,5 @@ struct SigmoidExpertDefaults {
 // of their MLP.
 void add_layers_with_sigmoid_experts(const ConfigSection& file, const DecoderLayerConfig& dense,
                                      const SigmoidExpertDefaults& defaults, ModelConfig& config);
-
 
 }  // namespace rp

@@ -11,6 +11,7 @@
 #include "model_files/config/families/family.h"
 #include "model_files/config/linear_shapes.h"
 #include "model_files/config/nearest_family.h"
+#include "model_files/config/quantization_config.h"
 
 namespace rp {
 namespace {
@@ -54,7 +55,7 @@ ModelConfig config_of_wrapper(const ConfigSection& file, const Wrapper& wrapper,
   config.module_names = {.body = std::string(wrapper.body_in_memory), .head = std::string(wrapper.head_in_memory)};
   config.tied_head = file.boolean("tie_word_embeddings", wrapper.tied_head);
   if (const std::optional<DType> dtype = read_dtype(file)) config.dtype = dtype;
-  if (const std::string method = read_quantization(file); !method.empty()) config.quantization = method;
+  read_quantization(file, config);
   return config;
 }
 
@@ -144,7 +145,8 @@ std::string text_of_layer(const ModelConfig& config, std::int64_t layer) {
   line.add(config.family, config.wrapper, config.hidden, config.vocabulary, config.max_sequence_length,
            config.padding_id, config.norm_epsilon, static_cast<int>(config.norm), config.embedding_scale,
            config.logit_softcap, config.tied_head, config.dtype ? dtype_name(*config.dtype) : "none",
-           config.quantization);
+           config.quantization, config.quantised_format ? static_cast<int>(*config.quantised_format) : -1);
+  for (const std::string& name : config.unquantised_layers) line.add(name);
   if (layer == 0 || layer > config.num_layers()) return line.add("layer", layer).text();
   const DecoderLayerConfig& decoder = config.layers[layer - 1];
   add_mixer(line, decoder);

@@ -16,6 +16,7 @@
 
 #include "common/dtype.h"
 #include "kernels/formulas.h"
+#include "kernels/quantised_weights.h"
 
 namespace rp {
 
@@ -120,13 +121,13 @@ struct SharedExpertConfig {
 struct ExpertsConfig {
   std::int64_t num = 0;
   std::int64_t per_token = 0;
-    // kSoftmaxFirst: softmax over all experts, then the largest; kLargestFirst: softmax over the
+  // kSoftmaxFirst: softmax over all experts, then the largest; kLargestFirst: softmax over the
   // largest. kSigmoid (arXiv 2412.19437): the sigmoid of each logit, in fp32; the largest are found
   // after a correction of each expert has been added, which keeps the experts evenly loaded and does
   // not count in the weights.
   enum class Router : std::uint8_t { kSoftmaxFirst, kLargestFirst, kSigmoid };
   Router router = Router::kSoftmaxFirst;
-  bool normalises = false;         // all but kLargestFirst: the weights of a token's experts are divided by their sum
+  bool normalises = false;  // all but kLargestFirst: the weights of a token's experts are divided by their sum
   // kSigmoid: experts are in groups of equal size. A token's experts are in groups_per_token of them,
   // those with the largest sums of their two largest experts.
   std::int64_t num_groups = 1, groups_per_token = 1;
@@ -135,7 +136,7 @@ struct ExpertsConfig {
   std::string router_name = "mlp.gate";
   bool is_interleaved =
       false;  // the layout of files with all experts in one tensor: ExpertLayout::kInterleaved, else kFused
-    std::optional<SharedExpertConfig> shared{};
+  std::optional<SharedExpertConfig> shared{};
 
   // Returns the name of the corrections of kSigmoid, as in transformers.
   [[nodiscard]] std::string correction_name() const { return router_name + ".e_score_correction_bias"; }
@@ -190,14 +191,18 @@ struct ModelConfig {
   std::int64_t padding_id = -1;  // the token whose embedding is not trained, as in transformers; -1: none
   double norm_epsilon = 1e-6;
   NormKind norm = NormKind::kRounded;
-  double embedding_scale = 1;    // rounded to the activations' dtype
-  double logit_softcap = 0;      // c: logits are c * tanh(logits / c); 0: none
-    bool tied_head = false;        // the LM head is the embedding
+  double embedding_scale = 1;  // rounded to the activations' dtype
+  double logit_softcap = 0;    // c: logits are c * tanh(logits / c); 0: none
+  bool tied_head = false;      // the LM head is the embedding
   // Layers in files after the last one, which predict further tokens. They are kept and not trained.
   std::int64_t num_further_layers = 0;
 
   std::optional<DType> dtype{};  // as the file states: one of the dtypes of weights
   std::string quantization{};    // quantisation method of the files' weights, such as "mxfp4"; empty: not quantised
+  // The format of the quantised weights; nullopt: none are, or in a format that is not read.
+  std::optional<WeightFormat> quantised_format{};
+  // The exceptions: linear layers that are not quantised (quantization_config.h, is_quantised()).
+  std::vector<std::string> unquantised_layers{};
   std::vector<DecoderLayerConfig> layers{};
 
   [[nodiscard]] std::int64_t num_layers() const { return static_cast<std::int64_t>(layers.size()); }

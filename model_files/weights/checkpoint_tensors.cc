@@ -6,9 +6,10 @@
 
 #include "common/bad_input.h"
 #include "common/text.h"
-#include "kernels/quantised_weights.h"
 #include "model_files/config/families/family.h"
+#include "model_files/config/linear_shapes.h"
 #include "model_files/layer_tensors.h"
+#include "model_files/weights/stored_tensors.h"
 
 namespace rp {
 namespace {
@@ -28,7 +29,8 @@ void add_each_expert(const std::string& called, const LayerTensor& tensor, std::
     tensors.push_back({.name = cat(start, expert, ".", called.substr(start.size())),
                        .shape = Shape(tensor.shape.begin() + 1, tensor.shape.end()),
                        .layer = layer,
-                       .parts = {{.parameter = tensor.name, .expert = expert}}});
+                       .parts = {{.parameter = tensor.name, .expert = expert}},
+                       .format = tensor.file_format});
   }
 }
 
@@ -54,12 +56,39 @@ void add_all_experts(const std::string& called, const LayerTensor& tensor, std::
                            .first_row = takes_turns ? 1 : rows,
                            .row_step = takes_turns ? 2 : 1});
   }
-  if (!is_bias && layout == ExpertLayout::kMxfp4) fused.packing = CheckpointTensor::Packing::kMxfp4;
+  if (!is_bias && layout == ExpertLayout::kMxfp4) fused.format = WeightFormat::kMxfp4;
   if (!is_bias && layout == ExpertLayout::kInterleaved) {
     fused.is_transposed = true;
     std::swap(fused.shape[1], fused.shape[2]);
   }
   tensors.push_back(std::move(fused));
+}
+
+// Returns the name in files of the weight of a linear layer, for experts that of the first one.
+std::string weight_in_checkpoint(const ModelConfig& config, std::int64_t layer, const LinearShape& linear) {
+  std::string called = name_in_checkpoint(config, layer, linear.name) + ".weight";
+  if (linear.num_experts > 0)
+    called.insert(name_in_checkpoint(config, layer, std::string(kExpertsPrefix)).size(), "0.");
+  return called;
+}
+
+// Returns the linear layers whose weights the files do not have quantised, by their names in memory.
+std::vector<std::string> unquantised_layers(const ModelConfig& config, const WeightFiles& weights) {
+  const std::string_view suffix = suffix_of_quantised(*config.quantised_format);
+  std::vector<std::string> layers;
+  std::size_t num_linears = 0;
+  std::string example;
+  for (std::int64_t layer = 1; layer <= config.num_layers(); ++layer) {
+    for (const LinearShape& linear : linears_of(config.layers[layer - 1], config.hidden)) {
+      example = cat(weight_in_checkpoint(config, layer, linear), suffix);
+      if (!weights.contains(example)) layers.push_back(name_in_model(config, layer, linear.name));
+      ++num_linears;
+    }
+  }
+  if (layers.size() < num_linears) return layers;
+  throw bad_input(weights.directory(), "config.json says that the weights are quantised (quantization_config, ",
+                  quoted_name(config.quantization), "), but the weight files have no tensor such as ",
+                  quoted_name(example), "; remove quantization_config");
 }
 
 bool is_leftover(const ModelConfig& config, std::string_view name) {
@@ -77,37 +106,8 @@ bool predicts_further_token(const ModelConfig& config, std::string_view name) {
 
 // Returns true if a tensor of a multimodal model belongs to another part than the text.
 bool is_of_other_part(const ModelConfig& config, std::string_view name) {
-
-    return !config.wrapper.empty() && !name.starts_with(config.file_names.body) &&
+  return !config.wrapper.empty() && !name.starts_with(config.file_names.body) &&
          !name.starts_with(config.file_names.head + "lm_head.");
-}
-
-void check_tensor(const CheckpointTensor& tensor, const WeightFiles& weights) {
-  const bool is_packed = tensor.packing != CheckpointTensor::Packing::kNone;
-  if (is_packed && tensor.shape.back() % kMxfp4Block != 0) {
-    throw bad_input(weights.directory(), "tensor ", quoted_name(tensor.name), " of shape ", shape_text(tensor.shape),
-                    ", which config.json calls for, ", "does not divide into blocks of ", kMxfp4Block,
-                    ", but the weight files hold experts in such blocks");
-  }
-  const std::vector<StoredTensor> all_stored = stored_tensors(tensor);
-  for (const StoredTensor& stored : all_stored) {
-    if (!weights.contains(stored.name)) {
-      const StoredTensor& other = stored.name == all_stored.front().name ? all_stored.back() : all_stored.front();
-      throw bad_input(weights.directory(), "the weight files have no tensor ", quoted_name(stored.name), " of shape ",
-                      shape_text(stored.shape), ", which config.json calls for",
-                      is_packed ? cat(" together with ", quoted_name(other.name)) : "");
-    }
-    const TensorInfo& found = weights.tensor(stored.name);
-    if (found.shape != stored.shape) {
-      throw bad_input(weights.file_of(stored.name), "tensor ", quoted_name(stored.name), " has shape ",
-                      shape_text(found.shape), ", but config.json calls for ", shape_text(stored.shape));
-    }
-    if (is_packed ? found.dtype != DType::kUInt8 : !is_working_dtype(found.dtype)) {
-      throw bad_input(weights.file_of(stored.name), "tensor ", quoted_name(stored.name), " has dtype ",
-                      dtype_name(found.dtype),
-                      is_packed ? "; blocks and scales must be U8" : "; weights must be F32, F16 or BF16");
-    }
-  }
 }
 
 // A model whose head is tied to the embedding would lose the weights of a separate head.
@@ -133,15 +133,6 @@ std::int64_t CheckpointTensor::num_elements() const {
   return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
 }
 
-std::vector<StoredTensor> stored_tensors(const CheckpointTensor& tensor) {
-  if (tensor.packing == CheckpointTensor::Packing::kNone) return {{tensor.name, tensor.shape}};
-  Shape scales = tensor.shape;
-  scales.back() /= kMxfp4Block;
-  Shape blocks = scales;
-  blocks.push_back(kMxfp4Block / 2);
-  return {{tensor.name + "_blocks", blocks}, {tensor.name + "_scales", scales}};
-}
-
 std::vector<CheckpointTensor> checkpoint_tensors(const ModelConfig& config, ExpertLayout layout) {
   std::vector<CheckpointTensor> tensors;
   std::int64_t number = 0;
@@ -150,8 +141,11 @@ std::vector<CheckpointTensor> checkpoint_tensors(const ModelConfig& config, Expe
       if (tensor.name == kHeadTensor && config.tied_head) continue;
       const std::string called = name_in_checkpoint(config, number, tensor.name);
       if (!tensor.is_of_experts) {
-        tensors.push_back(
-            {.name = called, .shape = tensor.shape, .layer = number, .parts = {{.parameter = tensor.name}}});
+        tensors.push_back({.name = called,
+                           .shape = tensor.shape,
+                           .layer = number,
+                           .parts = {{.parameter = tensor.name}},
+                           .format = tensor.file_format});
       } else if (layout == ExpertLayout::kEach) {
         add_each_expert(called, tensor, number, tensors);
       } else {
@@ -163,25 +157,29 @@ std::vector<CheckpointTensor> checkpoint_tensors(const ModelConfig& config, Expe
   return tensors;
 }
 
-ModelConfig with_names_of(ModelConfig config, const WeightFiles& weights) {
+ModelConfig adapted_to_files(ModelConfig config, const WeightFiles& weights) {
   const std::string table = "embed_tokens.weight";
   for (const std::string& body : {config.file_names.body, std::string(kTextInWrapper)}) {
     if (!weights.contains(body + table)) continue;
     config.file_names.body = body;
     break;
   }
+  // Experts in MXFP4 are recognised by the layout (expert_layout.h).
+  if (config.quantised_format && config.quantised_format != WeightFormat::kMxfp4)
+    config.unquantised_layers = unquantised_layers(config, weights);
   return config;
 }
 
 void check_weights(const ModelConfig& config, const WeightFiles& weights) {
   std::set<std::string, std::less<>> expected_names;
   for (const CheckpointTensor& tensor : checkpoint_tensors(config, find_expert_layout(config, weights))) {
-    check_tensor(tensor, weights);
+    check_stored(tensor, weights);
     for (StoredTensor& stored : stored_tensors(tensor)) expected_names.insert(std::move(stored.name));
+    for (std::string& name : activation_scales(tensor)) expected_names.insert(std::move(name));
   }
   if (config.tied_head && weights.contains(head_in_checkpoint(config))) check_tied_head(config, weights);
   for (const std::string& name : weights.names()) {
-        if (!expected_names.contains(name) && !is_leftover(config, name) && !is_of_other_part(config, name) &&
+    if (!expected_names.contains(name) && !is_leftover(config, name) && !is_of_other_part(config, name) &&
         !predicts_further_token(config, name)) {
       throw bad_input(weights.file_of(name), "tensor ", quoted_name(name),
                       " is not part of the model that config.json describes (another architecture?)");

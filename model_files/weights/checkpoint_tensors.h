@@ -4,10 +4,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "kernels/quantised_weights.h"
 #include "model_files/config/model_config.h"
 #include "model_files/layer_tensors.h"
 #include "model_files/weights/expert_layout.h"
@@ -30,12 +32,10 @@ struct TensorPart {
 // A tensor that a checkpoint or an adapter must have, and the parameters of a layer that it
 // consists of.
 struct CheckpointTensor {
-  enum class Packing : std::uint8_t { kNone, kMxfp4 };
-
-  // As in the files, "model.layers.7.mlp.up_proj.weight"; for a packed tensor without "_blocks" and
-  // "_scales".
+  // As in the files, "model.layers.7.mlp.up_proj.weight"; without the suffixes that the tensors of a
+  // quantised one have (stored_tensors.h).
   std::string name{};
-  std::vector<std::int64_t> shape{};  // as in the files; for a packed tensor the shape of its unpacked numbers
+  std::vector<std::int64_t> shape{};  // as in the files; for a quantised tensor the shape of its numbers
   // The index in the sequential model: 0 is the embedding, 1 to num_layers() are the decoder
   // layers, and num_layers() + 1 is the head (final norm and LM head). A tied LM head has no tensor
   // of its own.
@@ -44,8 +44,8 @@ struct CheckpointTensor {
   // The first dimension of the tensor and of its parameters is the expert; `parts` are rows of each
   // expert.
   bool is_of_all_experts = false;
-  bool is_transposed = false;  // the last two dimensions are [in, out], so rows are counted by the last one
-  Packing packing = Packing::kNone;
+  bool is_transposed = false;            // the last two dimensions are [in, out], so rows are counted by the last one
+  std::optional<WeightFormat> format{};  // nullopt: not quantised
 
   [[nodiscard]] std::int64_t num_elements() const;
 };
@@ -54,24 +54,18 @@ struct CheckpointTensor {
 [[nodiscard]] std::vector<CheckpointTensor> checkpoint_tensors(const ModelConfig& config,
                                                                ExpertLayout layout = ExpertLayout::kEach);
 
-// The name and shape under which files store a tensor. A packed tensor is stored as two: blocks and
-// scales.
-struct StoredTensor {
-  std::string name{};
-  std::vector<std::int64_t> shape{};
-};
-[[nodiscard]] std::vector<StoredTensor> stored_tensors(const CheckpointTensor& tensor);
+// Returns the config with what only the files tell. The prefix of their names: a text model that
+// transformers took out of a multimodal one is saved under the names that it had there. And if
+// weights are quantised, the exact list of the linear layers that are not. Throws rp::Error
+// (kBadInput) if the config says that weights are quantised, and none are.
+[[nodiscard]] ModelConfig adapted_to_files(ModelConfig config, const WeightFiles& weights);
 
-// Returns the config with the prefix that the names in these files have: a text model that
-// transformers took out of a multimodal one is saved under the names that it had there.
-[[nodiscard]] ModelConfig with_names_of(ModelConfig config, const WeightFiles& weights);
-
-// Checks that `weights` has exactly the tensors of `config`, in one layout of experts, each with
-// its shape and a supported floating dtype (F32, F16, BF16), or as bytes if it is packed. Two
-// leftovers of old exporters are ignored: rotary_emb.inv_freq, and the LM head of a tied model if
-// it has the embedding's shape and dtype (check_tied_head() of models/checkpoint.h compares the
-// values). The tensors of a multimodal model's other parts are ignored too. Throws rp::Error
-// (kBadInput) naming the tensor, and the expected and the found shape.
+// Checks that `weights` has exactly the tensors of `config`, in one layout of experts, each stored as
+// stored_tensors.h describes. Leftovers are ignored: rotary_emb.inv_freq of old exporters, the LM head
+// of a tied model if it has the embedding's shape and dtype (check_tied_head() of models/checkpoint.h
+// compares the values), and activation_scales(). The tensors of a multimodal model's other parts are
+// ignored too. Throws rp::Error (kBadInput) naming the tensor, and the expected and the found shape.
+// REQUIRES: adapted_to_files() has returned `config`, or no weights are quantised.
 void check_weights(const ModelConfig& config, const WeightFiles& weights);
 
 // Returns the error to throw if the LM head in the files of a tied model differs from the

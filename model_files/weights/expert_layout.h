@@ -25,7 +25,7 @@ enum class ExpertLayout : std::uint8_t {
   // up alternate.
   kInterleaved,
   // The weights of kInterleaved, packed along rows of outputs: "gate_up_proj_blocks" [expert, out,
-  // in / 32, 16] and "gate_up_proj_scales" [expert, out, in / 32], as bytes (mxfp4.h).
+  // in / 32, 16] and "gate_up_proj_scales" [expert, out, in / 32], as bytes (stored_tensors.h).
   kMxfp4,
 };
 

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "common/files/input_file.h"
+#include "model_files/weights/stored_tensors.h"
 
 namespace rp {
 namespace {
@@ -15,11 +17,11 @@ constexpr std::uint64_t kMaxTextBytes = std::uint64_t{32} << 20;
 
 std::string read_text(const std::filesystem::path& path) { return InputFile::open(path).read_all(kMaxTextBytes); }
 
-// The index in the list of tensors, by the name of each stored tensor. A packed tensor is listed by
-// the name of its blocks; the names of its scales are separate.
+// The index in the list of tensors, by the name of each stored tensor. A quantised tensor is listed by
+// the name of its codes; the names of its other tensors, which are not written, are separate.
 struct Places {
   std::map<std::string, std::size_t> of;
-  std::map<std::string, std::size_t> of_scales;
+  std::set<std::string> left_out;
 };
 
 Places places_of(const std::vector<CheckpointTensor>& read) {
@@ -27,7 +29,8 @@ Places places_of(const std::vector<CheckpointTensor>& read) {
   for (std::size_t i = 0; i < read.size(); ++i) {
     const std::vector<StoredTensor> stored = stored_tensors(read[i]);
     places.of.emplace(stored.front().name, i);
-    if (stored.size() > 1) places.of_scales.emplace(stored.back().name, i);
+    for (std::size_t other = 1; other < stored.size(); ++other) places.left_out.insert(stored[other].name);
+    for (std::string& name : activation_scales(read[i])) places.left_out.insert(std::move(name));
   }
   return places;
 }
@@ -48,7 +51,7 @@ ExportedFile exported_file(const SafetensorsFile& source, const Places& places,
   std::vector<Entry> entries;
   bool is_changed = false;
   for (const std::string& name : source.names_in_order()) {
-    if (places.of_scales.contains(name)) {
+    if (places.left_out.contains(name)) {
       is_changed = true;
       continue;
     }
@@ -57,7 +60,7 @@ ExportedFile exported_file(const SafetensorsFile& source, const Places& places,
     const auto found = places.of.find(name);
     if (found == places.of.end()) continue;
     entry.checkpoint = found->second;
-    if (read[found->second].packing == CheckpointTensor::Packing::kNone) continue;
+    if (!read[found->second].format) continue;
     entry.declaration = {written[found->second].name, DType::kBFloat16, written[found->second].shape};
     is_changed = true;
   }
@@ -74,13 +77,13 @@ ExportedFile exported_file(const SafetensorsFile& source, const Places& places,
   return file;
 }
 
-// Returns the source's index with the names of tensors that are no longer packed, and their new
+// Returns the source's index with the names of tensors that are no longer quantised, and their new
 // totals.
-std::string index_without_packing(const std::string& source, const Places& places, const ExportedFiles& files) {
+std::string index_without_codes(const std::string& source, const Places& places, const ExportedFiles& files) {
   ordered_json index = ordered_json::parse(source);
   ordered_json names = ordered_json::object();
   for (const auto& [name, shard] : index.at("weight_map").items()) {
-    if (places.of_scales.contains(name)) continue;
+    if (places.left_out.contains(name)) continue;
     const auto found = places.of.find(name);
     names[found == places.of.end() ? name : files.tensors[found->second].name] = shard;
   }
@@ -119,7 +122,9 @@ std::size_t ExportedFiles::num_carried() const {
 ExportedFiles exported_files(const ModelConfig& config, const WeightFiles& weights) {
   const ExpertLayout layout = find_expert_layout(config, weights);
   std::vector<CheckpointTensor> read = checkpoint_tensors(config, layout);
-  ExportedFiles exported{.tensors = checkpoint_tensors(config, written_layout(layout))};
+  ModelConfig expanded = config;
+  expanded.quantised_format.reset();
+  ExportedFiles exported{.tensors = checkpoint_tensors(expanded, written_layout(layout))};
   // Some exporters also write a tied LM head, and programs that read such a file may rely on it.
   if (config.tied_head) {
     const CheckpointTensor head{.name = head_in_checkpoint(config),
@@ -130,13 +135,13 @@ ExportedFiles exported_files(const ModelConfig& config, const WeightFiles& weigh
   const Places places = places_of(read);
   for (const SafetensorsFile& file : weights.files())
     exported.files.push_back(exported_file(file, places, read, exported.tensors));
-  const bool is_packed = !places.of_scales.empty();
+  const bool is_quantised = !places.left_out.empty();
   if (weights.has_index()) {
     exported.index = read_text(weights.directory() / kIndexFile);
-    if (is_packed) exported.index = index_without_packing(exported.index, places, exported);
+    if (is_quantised) exported.index = index_without_codes(exported.index, places, exported);
   }
   exported.config = read_text(weights.directory() / kConfigFile);
-  if (is_packed) {
+  if (is_quantised) {
     ordered_json json = ordered_json::parse(exported.config);
     json.erase("quantization_config");
     exported.config = json.dump(2) + "\n";

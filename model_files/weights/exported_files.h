@@ -24,7 +24,7 @@ struct ExportedFile {
 };
 
 struct ExportedFiles {
-  std::vector<CheckpointTensor> tensors{};  // as they are written: none is packed
+  std::vector<CheckpointTensor> tensors{};  // as they are written: none is quantised
   std::vector<ExportedFile> files{};        // in the order of WeightFiles::files()
   std::string index{};                      // the text of model.safetensors.index.json; empty if there is none
   std::string config{};                     // the text of config.json
@@ -33,9 +33,10 @@ struct ExportedFiles {
   [[nodiscard]] std::size_t num_carried() const;  // the number of tensors that are copied from the source
 };
 
-// Returns the files to write. Packed tensors become bf16 in the place of their blocks, in
-// written_layout(); index and config.json change only if there are such tensors. A tied LM head is
-// written if the source has one. REQUIRES: check_weights() has accepted the files.
+// Returns the files to write. Quantised tensors become bf16 in the place of their codes, in
+// written_layout(), and scales are left out; index and config.json change only if there are such
+// tensors. A tied LM head is written if the source has one. REQUIRES: check_weights() has accepted the
+// files.
 [[nodiscard]] ExportedFiles exported_files(const ModelConfig& config, const WeightFiles& weights);
 
 }  // namespace rp

@@ -9,6 +9,7 @@
 
 #include "model_files/weights/checkpoint_tensors.h"
 #include "model_files/weights/safetensors_writer.h"
+#include "model_files/weights/stored_tensors.h"
 #include "tests/common/temp_directory.h"
 
 namespace rp {
@@ -60,10 +61,9 @@ inline std::vector<TensorDeclaration> declarations(const ModelConfig& config,
                                                    ExpertLayout layout = ExpertLayout::kEach) {
   std::vector<TensorDeclaration> tensors;
   for (const CheckpointTensor& tensor : checkpoint_tensors(config, layout)) {
-    const bool is_packed = tensor.packing != CheckpointTensor::Packing::kNone;
     for (const StoredTensor& stored : stored_tensors(tensor)) {
-      tensors.push_back(
-          {stored.name, is_packed ? DType::kUInt8 : config.dtype.value_or(DType::kFloat32), stored.shape});
+      const DType dtype = tensor.format ? stored.dtypes.front() : config.dtype.value_or(DType::kFloat32);
+      tensors.push_back({stored.name, dtype, stored.shape});
     }
   }
   return tensors;

@@ -161,7 +161,7 @@ TEST(Wrapper, ATextModelMayHaveTheNamesThatItsTensorsHadInTheWhole) {
   write_tensors(directory.path() / "model.safetensors", tensors);
   const WeightFiles weights = WeightFiles::open(directory.path());
   EXPECT_ANY_THROW(check_weights(in_file, weights));
-  const ModelConfig config = with_names_of(in_file, weights);
+  const ModelConfig config = adapted_to_files(in_file, weights);
   EXPECT_EQ(config.file_names, whole.file_names);
   EXPECT_EQ(config.module_names, in_file.module_names);
   check_weights(config, weights);

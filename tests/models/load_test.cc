@@ -94,7 +94,10 @@ TEST(Load, RefusesATiedModelWhoseFilesHoldAnotherHead) {
 
 TEST(Load, RefusesAModelThatHasWhatLayersDoNotComputeAndSaysWhat) {
   const std::vector<std::pair<nlohmann::json, std::vector<std::string>>> cases = {
-      {{{"quantization_config", {{"quant_method", "gptq"}}}}, {"quantised by 'gptq'", "convert"}}};
+      {{{"quantization_config", {{"quant_method", "gptq"}}}}, {"quantised by 'gptq'", "convert"}},
+      {{{"quantization_config", {{"load_in_8bit", true}}}}, {"quantised by 'bitsandbytes with 8 bits'", "convert"}},
+      {{{"quantization_config", {{"quant_method", "fp8"}, {"scale_fmt", "ue8m0"}}}},
+       {"quantised by 'fp8 with scales of ue8m0'", "convert"}}};
   for (const auto& [changes, parts] : cases) {
     const TempDirectory directory;
     nlohmann::json config = nlohmann::json::parse(std::ifstream(tiny_directory() / "config.json"));

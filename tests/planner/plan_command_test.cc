@@ -9,6 +9,7 @@
 #include "common/text.h"
 #include "model_files/profile_file.h"
 #include "tests/common/expect_refusal.h"
+#include "tests/common/temp_directory.h"
 
 namespace rp::test {
 namespace {
@@ -41,6 +42,37 @@ TEST(PlanCommand, AnswersForAModelThatFits) {
   EXPECT_EQ(json["asked"]["fits_gpu"], true);
   EXPECT_EQ(json["by_gpus"].size(), 3U);
   EXPECT_NEAR(json["asked"]["step_ms"].get<double>(), prediction.run.step_ms, 1e-6);
+}
+
+// Only config.json is read. The weights have the bytes that weights which a run quantises would have.
+TEST(PlanCommand, CountsWeightsThatTheFilesHaveQuantised) {
+  const nlohmann::json plain = {{"model_type", "llama"},           {"hidden_size", 1024},
+                                {"intermediate_size", 4096},       {"num_hidden_layers", 4},
+                                {"num_attention_heads", 8},        {"vocab_size", 1000},
+                                {"rope_theta", 10000.0},           {"rms_norm_eps", 1e-5},
+                                {"max_position_embeddings", 4096}, {"torch_dtype", "bfloat16"}};
+  const std::vector<std::pair<nlohmann::json, FrozenWeights>> cases = {
+      {{{"quant_method", "fp8"}}, FrozenWeights::kFp8},
+      {{{"load_in_4bit", true}, {"bnb_4bit_quant_type", "nf4"}, {"bnb_4bit_use_double_quant", true}},
+       FrozenWeights::kNf4}};
+  for (const auto& [quantization, same_as] : cases) {
+    const TempDirectory directory;
+    const auto memory_of = [&](const nlohmann::json& config, FrozenWeights wanted) {
+      (void)directory.write("config.json", config.dump());
+      const PlanAnswer answer = asked({.model = directory.path().string(),
+                                       .num_gpus = 2,
+                                       .batch = 8,
+                                       .parts = {.lora = {.rank = 16}, .frozen_weights = wanted}});
+      return std::pair(answer.asked.prediction.value().host.weights, answer.asked.prediction.value().gpu.weights);
+    };
+    nlohmann::json quantised = plain;
+    quantised["quantization_config"] = quantization;
+    const auto in_files = memory_of(quantised, FrozenWeights::kAsInFiles);
+    EXPECT_EQ(in_files, memory_of(plain, same_as));
+    EXPECT_EQ(memory_of(quantised, FrozenWeights::kNone), memory_of(plain, FrozenWeights::kAsInFiles));
+    EXPECT_LT(static_cast<double>(in_files.first),
+              0.6 * static_cast<double>(memory_of(plain, FrozenWeights::kAsInFiles).first));
+  }
 }
 
 TEST(PlanCommand, DrawsTwoStepsWithTheirCopies) {
