@@ -89,7 +89,8 @@ class CostModel {
                                                 (w.inner() + w.shared_gates) * table_.glu_forward +
                                                 experts * table_.expert_forward + sums + lora_bytes(linears, tensors));
     const double mixer_bytes = mixer.forward_width * e_ + mixer.forward_numbers * 4;
-    cost.forward_workspace_bytes = bytes_of(tokens_ * (2 * h_ * e_ + std::max(mixer_bytes, 3 * w.widest() * e_)));
+    const double mlp_bytes = std::max(3 * w.widest() * e_, weighted_outputs(layer));
+    cost.forward_workspace_bytes = bytes_of(tokens_ * (2 * h_ * e_ + std::max(mixer_bytes, mlp_bytes)));
     if (!settings_.is_trained) return cost;
     const GradientCost gradients = gradients_of(tensors);
     cost.backward.attention_flops = settings_.sequences * mixer.backward_flops;
@@ -104,7 +105,7 @@ class CostModel {
     // added in place.
     const double mixer_gradient_bytes = mixer.backward_width * e_ + mixer.backward_numbers * 4;
     cost.backward_workspace_bytes = bytes_of(
-        tokens_ * (2 * h_ * e_ + std::max(3 * w.widest() * e_, mixer_gradient_bytes)) + gradients.workspace_bytes);
+        tokens_ * (2 * h_ * e_ + std::max(mlp_bytes, mixer_gradient_bytes)) + gradients.workspace_bytes);
     return cost;
   }
 
@@ -142,6 +143,12 @@ class CostModel {
     double i, c;
     double shared = 0, shared_gates = 0;
   };
+
+  // Returns the bytes per token of experts' rows and outputs, and of the outputs times fp32 weights.
+  [[nodiscard]] double weighted_outputs(const DecoderLayerConfig& layer) const {
+    if (!layer.mlp.experts || layer.mlp.experts->router != ExpertsConfig::Router::kSigmoid) return 0;
+    return static_cast<double>(layer.mlp.experts->per_token) * h_ * (2 * e_ + 4);
+  }
 
   static double num_norms(const DecoderLayerConfig& layer) {
     double count = 0;
@@ -254,7 +261,8 @@ class CostModel {
       }
       const std::uint64_t elements = aligned(static_cast<std::uint64_t>(tensor.num_elements()), kElementAlignment);
       if (tensor.tied_group < 0) {
-        (is_trained ? trained : tensor.is_buffer ? buffers : frozen) += elements;
+        const bool is_group_of_its_own = tensor.is_buffer && settings_.element_bytes != sizeof(float);
+        (is_trained ? trained : is_group_of_its_own ? buffers : frozen) += elements;
         continue;
       }
       const bool is_stored = layer.name == "embedding";

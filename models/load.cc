@@ -2,8 +2,10 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -68,6 +70,19 @@ void check_finite(const std::filesystem::path& path, const std::string& tensor, 
       " values are NaN or infinite: the file is damaged, or a training spoiled this model; take another one");
 }
 
+// Looks only at matrices whose scales are so large that a value could exceed the dtype.
+void check_expanded(const std::filesystem::path& path, const std::string& tensor, const at::Tensor& bytes,
+                    const QuantisedShape& shape, at::ScalarType dtype) {
+  const double largest = dtype == at::kHalf       ? std::numeric_limits<c10::Half>::max()
+                         : dtype == at::kBFloat16 ? std::numeric_limits<c10::BFloat16>::max()
+                                                  : std::numeric_limits<float>::max();
+  const QuantisedWeights weights{.shape = shape, .bytes = static_cast<const std::byte*>(bytes.const_data_ptr())};
+  for (std::int64_t matrix = 0; matrix < shape.matrices; ++matrix) {
+    if (bound_of_values(weights, matrix) > largest)
+      check_finite(path, tensor, expanded_matrix(bytes, shape, matrix, dtype));
+  }
+}
+
 // The tensors of weight files or of an adapter, and the parts of them in which each parameter is
 // stored.
 class FileTensors {
@@ -82,15 +97,17 @@ class FileTensors {
     }
   }
 
-  // Reads a quantised parameter. Returns false if the files do not have it in its format.
+  // Reads a quantised parameter. Returns false if the files do not have it in its format. `dtype`: in
+  // which its values must be finite.
   [[nodiscard]] bool read_quantised(const WeightFiles& files, std::int64_t layer, const LayerTensor& parameter,
-                                    const at::Tensor& bytes) const {
+                                    at::ScalarType dtype, const at::Tensor& bytes) const {
     const auto& places = places_[layer].at(parameter.name);
     for (const auto& [tensor, part] : places) {
       if (tensors_[tensor].format != parameter.format) return false;
       read_quantised_part(files, tensors_[tensor], tensors_[tensor].parts[part], parameter.quantised_shape(),
                           static_cast<std::byte*>(bytes.mutable_data_ptr()));
     }
+    check_expanded(path_of(files), tensors_[places.front().first].name, bytes, parameter.quantised_shape(), dtype);
     return true;
   }
 
@@ -150,7 +167,7 @@ std::shared_ptr<const Source> open_source(const std::filesystem::path& directory
 // Fills in the bytes of a quantised parameter.
 void initialize_quantised(const Source& source, std::int64_t layer, const LayerTensor& parameter,
                           const at::Tensor& bytes) {
-  if (source.tensors.read_quantised(source.weights, layer, parameter, bytes)) return;
+  if (source.tensors.read_quantised(source.weights, layer, parameter, source.dtype, bytes)) return;
   const QuantisedShape shape = parameter.quantised_shape();
   const at::Tensor values = at::empty({shape.matrices, shape.rows, shape.columns}, source.dtype);
   const bool is_read = source.tensors.read(source.weights, layer, parameter.name, values.view(parameter.shape));
@@ -270,6 +287,9 @@ ModelInfo inspect(const std::filesystem::path& directory, const TrainedParts& pa
   ModelInfo info;
   info.num_trained = selection.num_trained;
   info.num_adapted = selection.num_adapted;
+  for (const LayerTensors& layer : tensors_of(config, parts)) {
+    info.has_frozen = info.has_frozen || !std::ranges::all_of(layer.tensors, &LayerTensor::is_trained);
+  }
   info.num_quantised = selection.num_quantised;
   info.quantised_bytes = selection.quantised_bytes;
   for (const auto& [name, count] : selection.adapted)

@@ -22,13 +22,13 @@ SHARE = 0.94
 COMMON = ["--gpus", "8", "--gpu", "rtx4090", "--batch-size", "16", "--sequence-length", "2048", "--effort", "fast", "--json"]
 PAIRS = ["--lora-rank", "16"]
 # Name, options, and bytes of host memory that a parameter needs at the very least.
-WAYS = (("all weights", [], 16.0), ("LoRA", PAIRS, 2.0), ("LoRA, NF4", [*PAIRS, "--quantize", "nf4"], 0.5))
+WAYS = (("all weights", [], 16.0), ("LoRA", [*PAIRS, "--quantize", "none"], 2.0), ("LoRA, NF4", [*PAIRS, "--quantize", "nf4"], 0.5))
 
 HEAD = """# What fits into which host
-Eight RTX 4090s, 16 sequences of 2048 tokens a step. Each cell has the most complete way of training that fits, and the
-tokens per second that `rp-plan` predicts for it: "all weights" are full training with AdamW, "LoRA" are pairs of rank
+Eight RTX 4090s, 16 sequences of 2048 tokens a step. Each cell has the first of three ways of training that fits, and the
+tokens per second that `rp-plan` predicts for it: "all weights" is full training with AdamW, "LoRA" are pairs of rank
 16 at all linear layers of attention and dense MLPs (not at experts) next to 16-bit weights, "LoRA, NF4" next to weights in
-[NF4](train.md#quantised-frozen-weights). {share:.0f} % of the memory are for the run. With fewer GPUs the same fits, and
+[NF4](train.md#quantised-frozen-weights), or in the MXFP4 of GPT-OSS's files. {share:.0f} % of the memory are for the run. With fewer GPUs the same fits, and
 takes longer; what a single layer needs must fit into a GPU. The speeds are predictions without a measurement on this
 machine, and models with experts are slower than predicted ([what is known of the errors](design/cost-model.md)).
 

@@ -128,7 +128,7 @@ void inspect_model(const TrainSettings& settings, RunInputs& inputs, Problems& p
     return problems.add(ExitCode::kBadInput, *why);
   problems.collect([&] {
     inputs.model = models::inspect(settings.model, settings.parts);
-    inputs.identity = identity_of_model(settings.model, settings.parts != TrainedParts{});
+    inputs.identity = identity_of_model(settings.model, inputs.model.has_frozen);
   });
 }
 

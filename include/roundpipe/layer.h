@@ -59,7 +59,8 @@ class Layer {
 
   // Called in a worker before the first forward() of a task, when the parameters point at their
   // weights, and when the task needs them no longer. Between the two calls a layer may keep what
-  // depends on its weights alone, such as weights that it has expanded from fewer bits.
+  // depends on its weights alone, such as weights that it has expanded from fewer bits. A task that
+  // failed or was given up ends, too, at the latest before the next one begins.
   virtual void begin_task() {}
   virtual void end_task() {}
 

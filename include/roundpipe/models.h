@@ -28,6 +28,7 @@ struct ModelInfo {
   std::int64_t num_parameters = 0;  // tied ones count once; without LoRA pairs
   std::int64_t num_trained = 0;     // including those of LoRA pairs
   std::int64_t num_adapted = 0;     // linear layers with LoRA pairs
+  bool has_frozen = false;          // some tensors in the weight files are not trained
   std::int64_t num_quantised = 0;   // frozen parameters that the store has quantised, and their bytes there
   std::int64_t quantised_bytes = 0;
   std::int64_t num_experts = 0;  // experts in a layer that has experts; 0 if no layer has any

@@ -165,8 +165,12 @@ ModelConfig adapted_to_files(ModelConfig config, const WeightFiles& weights) {
     break;
   }
   // Experts in MXFP4 are recognised by the layout (expert_layout.h).
-  if (config.quantised_format && config.quantised_format != WeightFormat::kMxfp4)
+  if (find_expert_layout(config, weights) == ExpertLayout::kMxfp4) {
+    config.quantised_format = WeightFormat::kMxfp4;
+    config.unquantised_layers.clear();
+  } else if (config.quantised_format) {
     config.unquantised_layers = unquantised_layers(config, weights);
+  }
   return config;
 }
 

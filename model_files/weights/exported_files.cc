@@ -144,6 +144,7 @@ ExportedFiles exported_files(const ModelConfig& config, const WeightFiles& weigh
   if (is_quantised) {
     ordered_json json = ordered_json::parse(exported.config);
     json.erase("quantization_config");
+    if (!config.wrapper.empty()) json.at("text_config").erase("quantization_config");
     exported.config = json.dump(2) + "\n";
   }
   return exported;

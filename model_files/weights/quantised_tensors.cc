@@ -119,4 +119,29 @@ void read_quantised_part(const WeightFiles& weights, const CheckpointTensor& ten
     read_quantised_matrix(weights, tensor, part, expert, {.shape = shape, .matrix = expert, .bytes = bytes});
 }
 
+double bound_of_values(const QuantisedWeights& weights, std::int64_t matrix) {
+  const QuantisedShape& shape = weights.shape;
+  const QuantisedMatrix parts = matrix_of(weights, matrix);
+  const auto largest = [](const float* numbers, std::int64_t count) {
+    double most = 0;
+    for (std::int64_t i = 0; i < count; ++i) most = std::max(most, std::abs(static_cast<double>(numbers[i])));
+    return most;
+  };
+  switch (shape.format) {
+    case WeightFormat::kNf4: return largest(static_cast<const float*>(parts.scales), shape.num_scales());
+    case WeightFormat::kNf4Double:
+      return largest(parts.nested_scales, shape.num_nested_scales()) + largest(parts.offset, 1);
+    case WeightFormat::kMxfp4: {
+      constexpr int kBias = 127;
+      constexpr double kLargestCode = 6;
+      const auto* const scales = static_cast<const std::uint8_t*>(parts.scales);
+      return std::ldexp(kLargestCode, *std::max_element(scales, scales + shape.num_scales()) - kBias);
+    }
+    case WeightFormat::kFp8Blocks:
+    case WeightFormat::kFp8Tensor:
+      return double{kLargestFp8} * largest(static_cast<const float*>(parts.scales), shape.num_scales());
+  }
+  return 0;
+}
+
 }  // namespace rp

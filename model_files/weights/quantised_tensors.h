@@ -31,4 +31,7 @@ void read_quantised_matrix(const WeightFiles& weights, const CheckpointTensor& t
 void read_quantised_part(const WeightFiles& weights, const CheckpointTensor& tensor, const TensorPart& part,
                          const QuantisedShape& shape, std::byte* bytes);
 
+// Returns a number that no expanded value of a matrix exceeds in magnitude.
+[[nodiscard]] double bound_of_values(const QuantisedWeights& weights, std::int64_t matrix);
+
 }  // namespace rp

@@ -50,6 +50,10 @@ std::vector<StoredTensor> nf4_tensors(const CheckpointTensor& tensor) {
   return tensors;
 }
 
+std::string text_of(const std::vector<std::int64_t>& shape) {
+  return shape == std::vector{kAnyNumber} ? "[any]" : shape_text(shape);
+}
+
 bool has_shape(const TensorInfo& found, const std::vector<std::int64_t>& shape) {
   return std::ranges::equal(found.shape, shape,
                             [](std::int64_t is, std::int64_t wanted) { return wanted == kAnyNumber || is == wanted; });
@@ -113,14 +117,14 @@ void check_stored(const CheckpointTensor& tensor, const WeightFiles& weights) {
     if (!weights.contains(stored.name)) {
       const StoredTensor& other = stored.name == all_stored.front().name ? all_stored.back() : all_stored.front();
       throw bad_input(weights.directory(), "the weight files have no tensor ", quoted_name(stored.name), " of shape ",
-                      shape_text(stored.shape), ", which config.json calls for",
+                      text_of(stored.shape), ", which config.json calls for",
                       tensor.format ? cat(" together with ", quoted_name(other.name)) : "");
     }
     check_dtype(stored, weights);
     const TensorInfo& found = weights.tensor(stored.name);
     if (!has_shape(found, stored.shape)) {
       throw bad_input(weights.file_of(stored.name), "tensor ", quoted_name(stored.name), " has shape ",
-                      shape_text(found.shape), ", but config.json calls for ", shape_text(stored.shape));
+                      shape_text(found.shape), ", but config.json calls for ", text_of(stored.shape));
     }
   }
   if (is_nf4(tensor.format)) (void)read_nf4_offset(weights, tensor);

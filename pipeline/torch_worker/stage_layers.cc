@@ -3,6 +3,7 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "models/layers/scalar_type.h"
 #include "pipeline/description/description.h"
@@ -49,11 +50,12 @@ void StageLayers::bind_layer(const StageTask& task, int layer) {
 }
 
 void StageLayers::begin_task(const Command& command, int layer) {
-  run_user_code(layer, [&] { built(command, layer).layer->begin_task(); });
+  begun_.emplace_back(layer, built(command, layer).layer.get());
+  run_user_code(layer, [&] { begun_.back().second->begin_task(); });
 }
 
-void StageLayers::end_task(const Command& command, int layer) {
-  run_user_code(layer, [&] { built(command, layer).layer->end_task(); });
+void StageLayers::end_tasks() {
+  for (const auto& [number, layer] : std::exchange(begun_, {})) run_user_code(number, [&] { layer->end_task(); });
 }
 
 void StageLayers::bind_parameter(const StageTask& task, const TensorRecord& record, at::Tensor& parameter) const {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "hoststore/catalogue.h"
@@ -31,9 +32,10 @@ class StageLayers {
   // Prepares the task's layers: points them at its weights and accumulators, and sets the mode of
   // its round. Throws LayerFailure.
   void bind(const StageTask& task);
-  // Let a layer of the task begin it and end it. Throw LayerFailure. REQUIRES: bind() was called.
+  // Lets a layer begin the task. Throws LayerFailure. REQUIRES: bind() was called for it.
   void begin_task(const Command& command, int layer);
-  void end_task(const Command& command, int layer);
+  // Lets all layers end their task that have begun one, also if the task failed or was given up.
+  void end_tasks();
 
   // REQUIRES: bind() was called for the task of this command, and the layer belongs to the task.
   [[nodiscard]] Layer& layer(const Command& command, int layer) { return *built(command, layer).layer; }
@@ -60,6 +62,7 @@ class StageLayers {
   const Catalogue& catalogue_;
   TorchDevice& device_;
   IndexedVector<CatalogueLayer, BuiltLayer> layers_;
+  std::vector<std::pair<int, Layer*>> begun_;  // the layers that have begun a task, by number
 };
 
 }  // namespace rp

@@ -95,6 +95,7 @@ bool TorchStageExecutor::warm_up(Device& device) {
 void TorchStageExecutor::begin_epoch() {
   has_entered_ = false;
   recomputed_.clear();
+  layers_.end_tasks();
 }
 
 void TorchStageExecutor::clear(std::span<const UseMemory> uses) {
@@ -112,9 +113,12 @@ void TorchStageExecutor::begin(const StageTask& task) {
   results_.begin(static_cast<std::size_t>(command.num_microbatches), task.uses.size(),
                  static_cast<std::size_t>(command.end_layer - command.first_layer));
   recomputed_.clear();
+  layers_.end_tasks();
   meter_.begin(command.end_layer - command.first_layer);
   layers_.bind(task);
   for (int layer = command.first_layer; layer < command.end_layer; ++layer) {
+    LayerTime& time = time_of(command, layer);
+    const Stopwatch watch(device_, command.phase == Phase::kBackward ? time.recompute_ns : time.forward_ns);
     meter_.start();
     layers_.begin_task(command, layer);
     meter_.end_beginning(place_of(command, layer));
@@ -394,8 +398,7 @@ void TorchStageExecutor::end(const StageTask& task, TaskTotals& totals) {
                             .num_elements = group.num_elements,
                             .square_sum = results_.square_sum(i)});
   }
-  for (int layer = task.command->first_layer; layer < task.command->end_layer; ++layer)
-    layers_.end_task(*task.command, layer);
+  layers_.end_tasks();
   totals.layer_memory = meter_.layers();
   totals.resident_bytes = meter_.resident_bytes();
   totals.results = results_.end();

@@ -166,6 +166,18 @@ TEST_F(QuantisedFilesTest, OfNf4ThatAreDamagedAreRefused) {
           [&](FileTensors& files) { files[state] = tensor_of(std::string(70'000, ' ')); });
 }
 
+TEST_F(QuantisedFilesTest, HaveAllExpertsOfALayerQuantisedOrNone) {
+  const std::string up = "model.layers.1.mlp.experts.3.up_proj.weight";
+  for (const auto& [quantization, suffix, shape] :
+       {std::tuple(kFp8Json, kFp8Scales, "[1, 1]"), std::tuple(kNf4Json, kNf4State, "[any]")}) {
+    const json config = model_with(quantization, tiny_moe_json());
+    FileTensors files = quantised_files(read_with(config, json::object()));
+    const std::string name = up + std::string(suffix);
+    files.erase(name);
+    expect_refusal({"no tensor '" + name + "'", shape, "'" + up}, [&] { (void)read(config, files); });
+  }
+}
+
 TEST_F(QuantisedFilesTest, MayHaveScalesOfActivations) {
   FileTensors files = quantised_files(read_with(model_with(kFp8Json), json::object()));
   const std::string scale = "model.layers.0.self_attn.q_proj.activation_scale";
@@ -200,6 +212,29 @@ TEST_F(QuantisedFilesTest, AreExportedAsBf16WithoutScales) {
     EXPECT_EQ(found, expected);
     EXPECT_EQ(exported.num_carried(), 1U);
     EXPECT_FALSE(json::parse(exported.config).contains("quantization_config"));
+  }
+}
+
+TEST_F(QuantisedFilesTest, LeaveNoScalesInAnIndex) {
+  for (const json& quantization : {kFp8Json, kNf4Json}) {
+    const FileTensors files = quantised_files(read_with(model_with(quantization), json::object()));
+    const std::string shard = quantization.at("quant_method").get<std::string>() + ".safetensors";
+    json index = {{"metadata", {{"total_size", 1}}}};
+    for (const auto& [name, tensor] : files) index["weight_map"][name] = shard;
+    write_files(directory_.file(shard), files);
+    (void)directory_.write(kIndexFile, index.dump());
+    (void)directory_.write(kConfigFile, model_with(quantization).dump());
+    const WeightFiles weights = WeightFiles::open(directory_.path());
+    const ExportedFiles exported =
+        exported_files(adapted_to_files(read_model_config(directory_.path()), weights), weights);
+    index["weight_map"].clear();
+    std::uint64_t bytes = 0;
+    for (const CheckpointTensor& tensor : checkpoint_tensors(read_with(tiny_llama_json(), json::object()))) {
+      index["weight_map"][tensor.name] = shard;
+      bytes += 2 * static_cast<std::uint64_t>(tensor.num_elements());
+    }
+    index["metadata"]["total_size"] = bytes;
+    EXPECT_EQ(json::parse(exported.index), index);
   }
 }
 
