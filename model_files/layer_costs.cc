@@ -104,8 +104,8 @@ class CostModel {
     // addition to the boundary's gradient; and the largest gradient of a parameter that is not
     // added in place.
     const double mixer_gradient_bytes = mixer.backward_width * e_ + mixer.backward_numbers * 4;
-    cost.backward_workspace_bytes = bytes_of(
-        tokens_ * (2 * h_ * e_ + std::max(mlp_bytes, mixer_gradient_bytes)) + gradients.workspace_bytes);
+    cost.backward_workspace_bytes =
+        bytes_of(tokens_ * (2 * h_ * e_ + std::max(mlp_bytes, mixer_gradient_bytes)) + gradients.workspace_bytes);
     return cost;
   }
 
@@ -236,7 +236,7 @@ class CostModel {
             .workspace_bytes = 4 + product.workspace_bytes};
   }
 
-    // Follows the layout of the store: the trained parameters of a layer, the frozen ones, the buffers
+  // Follows the layout of the store: the trained parameters of a layer, the frozen ones, the buffers
   // and the quantised ones are one weight group each, and a tied parameter is a group of its own.
   [[nodiscard]] LayerCost sizes_of(const LayerTensors& layer) const {
     LayerCost cost;

@@ -102,7 +102,7 @@ SelectionSummary summarise(const ModelConfig& config, const TrainedParts& parts)
         ++(found == summary.adapted.end() ? summary.adapted.emplace_back(linear, 0) : *found).second;
         ++summary.num_adapted;
       }
-            if (tensor.is_pair || tensor.is_buffer) continue;
+      if (tensor.is_pair || tensor.is_buffer) continue;
       if (tensor.format) {
         summary.num_quantised += tensor.num_elements();
         summary.quantised_bytes += tensor.quantised_bytes();
@@ -153,9 +153,10 @@ SelectionSummary summarise(const ModelConfig& config, const TrainedParts& parts)
   const bool wants_quantised =
       parts.frozen_weights != FrozenWeights::kAsInFiles && parts.frozen_weights != FrozenWeights::kNone;
   if (wants_quantised && summary.num_quantised == 0) {
-    throw Error(ExitCode::kUsage,
-                "frozen weights are to be quantised, but no weight of a linear layer is frozen that could be: train pairs "
-                "(LoRA), or freeze weights; MXFP4 needs layers whose number of inputs is a multiple of 32");
+    throw Error(
+        ExitCode::kUsage,
+        "frozen weights are to be quantised, but no weight of a linear layer is frozen that could be: train pairs "
+        "(LoRA), or freeze weights; MXFP4 needs layers whose number of inputs is a multiple of 32");
   }
   if (summary.num_trained == 0) throw Error(ExitCode::kUsage, "nothing is trained: all weights are frozen");
   if (parts.lora.rank > 0 && !trained_experts.empty()) {

@@ -19,10 +19,9 @@ class EmulatedLayerModule : public Layer {
  public:
   EmulatedLayerModule(const LayerTensors& layer, at::ScalarType dtype) {
     for (const LayerTensor& tensor : layer.tensors) {
-            if (tensor.format) {
-        parameters_.push_back({.name = tensor.name,
-                               .value = placeholder({tensor.quantised_bytes()}, at::kByte),
-                               .keeps_dtype = true});
+      if (tensor.format) {
+        parameters_.push_back(
+            {.name = tensor.name, .value = placeholder({tensor.quantised_bytes()}, at::kByte), .keeps_dtype = true});
         continue;
       }
       const at::ScalarType stored = tensor.is_buffer ? at::kFloat : dtype;

@@ -53,7 +53,7 @@ class Mixture : public FeedForward {
   Mixture(const MlpConfig& config, const LayerParameters& parameters)
       : config_(*config.experts),
         activation_(config.activation),
-                experts_{.router = parameters.linear(config_.router_name),
+        experts_{.router = parameters.linear(config_.router_name),
                  .correction_e = parameters.tensor(config_.correction_name()),
                  .gate = parameters.linear("mlp.experts.gate_proj"),
                  .up = parameters.linear("mlp.experts.up_proj"),

@@ -12,8 +12,7 @@ LayerParameters::LayerParameters(const LayerTensors& layer, const LoraSettings& 
       const at::Tensor value = placeholder(tensor.shape, dtype).requires_grad_(false);
       all_.push_back({.name = tensor.name, .value = bytes, .keeps_dtype = true});
       by_name_.emplace(tensor.name, value);
-      quantised_.push_back(
-          {.bytes = bytes, .shape = tensor.quantised_shape(), .sizes = tensor.shape, .value = value});
+      quantised_.push_back({.bytes = bytes, .shape = tensor.quantised_shape(), .sizes = tensor.shape, .value = value});
       continue;
     }
     const at::ScalarType stored = tensor.is_buffer ? at::kFloat : dtype;

@@ -73,9 +73,9 @@ void check_finite(const std::filesystem::path& path, const std::string& tensor, 
 // Looks only at matrices whose scales are so large that a value could exceed the dtype.
 void check_expanded(const std::filesystem::path& path, const std::string& tensor, const at::Tensor& bytes,
                     const QuantisedShape& shape, at::ScalarType dtype) {
-  const double largest = dtype == at::kHalf       ? std::numeric_limits<c10::Half>::max()
-                         : dtype == at::kBFloat16 ? std::numeric_limits<c10::BFloat16>::max()
-                                                  : std::numeric_limits<float>::max();
+  const float largest = dtype == at::kHalf       ? float{std::numeric_limits<c10::Half>::max()}
+                        : dtype == at::kBFloat16 ? float{std::numeric_limits<c10::BFloat16>::max()}
+                                                 : std::numeric_limits<float>::max();
   const QuantisedWeights weights{.shape = shape, .bytes = static_cast<const std::byte*>(bytes.const_data_ptr())};
   for (std::int64_t matrix = 0; matrix < shape.matrices; ++matrix) {
     if (bound_of_values(weights, matrix) > largest)

@@ -29,9 +29,9 @@ const std::vector<std::pair<std::string, Effort>> kBriefEfforts = {kEfforts.begi
 const std::vector<std::pair<std::string, RecomputeGrain>> kGrains = {{"stage", RecomputeGrain::kStage},
                                                                      {"layer", RecomputeGrain::kLayer}};
 const std::vector<std::pair<std::string, FrozenWeights>> kFrozenWeights = {{"nf4", FrozenWeights::kNf4},
-                                                                            {"mxfp4", FrozenWeights::kMxfp4},
-                                                                            {"fp8", FrozenWeights::kFp8},
-                                                                            {"none", FrozenWeights::kNone}};
+                                                                           {"mxfp4", FrozenWeights::kMxfp4},
+                                                                           {"fp8", FrozenWeights::kFp8},
+                                                                           {"none", FrozenWeights::kNone}};
 const std::vector<std::string> kCommands = {"plan", "simulate", "compare", "timeline"};
 
 constexpr const char* kHelp =

@@ -86,9 +86,10 @@ class StageMemories {
  private:
   const Costs& costs_;
   const RecomputeGrain recompute_;
-  const RangeSums weights_{costs_, &LayerCost::weight_bytes}, expanded_{costs_, &LayerCost::expanded_bytes}, inputs_{costs_, &LayerCost::input_bytes},
-      outputs_{costs_, &LayerCost::output_bytes}, gradient_elements_{costs_, &LayerCost::gradient_elements},
-      gradients_{costs_, &LayerCost::gradient_bytes}, saved_{costs_, &LayerCost::saved_bytes};
+  const RangeSums weights_{costs_, &LayerCost::weight_bytes}, expanded_{costs_, &LayerCost::expanded_bytes},
+      inputs_{costs_, &LayerCost::input_bytes}, outputs_{costs_, &LayerCost::output_bytes},
+      gradient_elements_{costs_, &LayerCost::gradient_elements}, gradients_{costs_, &LayerCost::gradient_bytes},
+      saved_{costs_, &LayerCost::saved_bytes};
   const RangeMaxima forward_workspaces_{costs_, &LayerCost::forward_workspace_bytes},
       backward_workspaces_{costs_, &LayerCost::backward_workspace_bytes},
       largest_saved_{costs_, &LayerCost::saved_bytes};

@@ -30,7 +30,7 @@ HostMemory host_memory(const std::vector<LayerCost>& costs, const Plan& plan, co
   std::uint64_t num_trained = 0;  // layers before this one that have something trained
   std::uint64_t longest_piece = 0;
   for (const LayerCost& cost : costs) {
-        memory.weights +=
+    memory.weights +=
         cost.frozen_bytes + settings.element_bytes * cost.trained_elements * (settings.asynchronous ? 2 : 1);
     memory.gradients += cost.gradient_bytes;
     const std::uint64_t masters = settings.element_bytes < kFp32 ? 1 : 0;

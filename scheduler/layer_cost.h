@@ -27,7 +27,7 @@ struct LayerCost {
   std::uint64_t forward_workspace_bytes = 0;  // in addition to saved_bytes, at the peak
   std::uint64_t backward_workspace_bytes = 0;
 
-    // What the host store has of this layer: trained elements, and the bytes of frozen parameters. A
+  // What the host store has of this layer: trained elements, and the bytes of frozen parameters. A
   // tied parameter counts for the first layer that has it.
   std::uint64_t trained_elements = 0;
   std::uint64_t frozen_bytes = 0;

@@ -324,8 +324,8 @@ void add_layers_with_sigmoid_experts(const ConfigSection& file, const DecoderLay
   experts.groups_per_token = number("topk_group", kMaxExperts, defaults.groups_per_token);
   check_groups(file, experts);
   experts.normalises = !file.is_null("norm_topk_prob") && file.boolean("norm_topk_prob", true);
-  experts.weight_scale = file.has("routed_scaling_factor") ? file.number("routed_scaling_factor", 1e-6, 1e6)
-                                                           : defaults.weight_scale;
+  experts.weight_scale =
+      file.has("routed_scaling_factor") ? file.number("routed_scaling_factor", 1e-6, 1e6) : defaults.weight_scale;
   DecoderLayerConfig sparse = dense;
   sparse.mlp.intermediate = file.integer("moe_intermediate_size", kMaxInner);
   const std::int64_t num_shared = number("n_shared_experts", kMaxExperts, 1);
@@ -341,7 +341,7 @@ void add_layers_with_sigmoid_experts(const ConfigSection& file, const DecoderLay
   for (std::size_t i = 0; i < are_dense.size(); ++i) {
     if (are_dense[i]) config.layers[i] = dense;
   }
-    constexpr const char* kFurther = "num_nextn_predict_layers";
+  constexpr const char* kFurther = "num_nextn_predict_layers";
   config.num_further_layers = file.has(kFurther) ? file.count(kFurther, kMaxLayers) : 1;
   file.knows({"output_router_logits"});  // there is no auxiliary loss
 }

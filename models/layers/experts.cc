@@ -5,7 +5,6 @@
 
 #include <limits>
 
-
 #include "models/layers/grouped_linear.h"
 #include "models/layers/lora.h"
 #include "models/layers/ops.h"
@@ -20,7 +19,7 @@ using torch::autograd::variable_list;
 
 struct Routing {
   at::Tensor experts_nk;        // int64
-    at::Tensor weights_nk;        // in the activations' dtype; of kSigmoid, fp32
+  at::Tensor weights_nk;        // in the activations' dtype; of kSigmoid, fp32
   at::Tensor probabilities_ne;  // fp32
 };
 
@@ -156,7 +155,7 @@ MixtureOutput mixture_of_experts(const at::Tensor& x, const ExpertWeights& weigh
   const at::Tensor outputs =
       InOrderOfTokens::apply(product_of_experts(inner, weights.down, sorted), sorted.pairs, sorted.places);
   const at::Tensor outputs_nkh = outputs.unflatten(0, {x_nh.size(0), config.per_token});
-    const at::Tensor sum_nh = (outputs_nkh * routing.weights_nk.unsqueeze(-1)).sum(1);
+  const at::Tensor sum_nh = (outputs_nkh * routing.weights_nk.unsqueeze(-1)).sum(1);
   return {.y = sum_nh.to(x.scalar_type()).view(x.sizes()),
           .balance = balance_of(routing.probabilities_ne, sorted.counts_e)};
 }

@@ -18,7 +18,7 @@
 namespace rp::models {
 
 struct ExpertWeights {
-    LinearWeights router{};     // [e, h]
+  LinearWeights router{};     // [e, h]
   at::Tensor correction_e{};  // of Router::kSigmoid, fp32
   // All experts' weights: [e, i, h], [e, i, h], [e, h, i]; their biases: [e, i], [e, i], [e, h].
   LinearWeights gate{}, up{}, down{};

@@ -99,7 +99,7 @@ std::vector<LayerRequest> describe_layers(const Model& model) {
     const std::string of_layer = cat(" of layer ", layers.size(), " (", spec.name, ")");
     const std::unique_ptr<Layer> layer = spec.make();
     for (const NamedParameter& parameter : layer->parameters()) {
-            if (parameter.keeps_dtype && parameter.value.requires_grad()) {
+      if (parameter.keeps_dtype && parameter.value.requires_grad()) {
         throw Error(ExitCode::kUsage, cat("parameter '", parameter.name, "'", of_layer,
                                           " keeps its dtype, so it must be frozen, but it requires a gradient"));
       }
@@ -108,11 +108,12 @@ std::vector<LayerRequest> describe_layers(const Model& model) {
                     cat("parameter '", parameter.name, "'", of_layer, " is of dtype ",
                         at::toString(parameter.value.scalar_type()), "; only floating point can be trained"));
       }
-      request.parameters.push_back({.name = parameter.name,
-                                    .dtype = dtype_of(parameter.keeps_dtype ? parameter.value.scalar_type() : model.dtype()),
-                                    .shape = parameter.value.sizes().vec(),
-                                    .tied_group = -1,
-                                    .is_trained = parameter.value.requires_grad()});
+      request.parameters.push_back(
+          {.name = parameter.name,
+           .dtype = dtype_of(parameter.keeps_dtype ? parameter.value.scalar_type() : model.dtype()),
+           .shape = parameter.value.sizes().vec(),
+           .tied_group = -1,
+           .is_trained = parameter.value.requires_grad()});
     }
     for (const NamedBuffer& buffer : layer->buffers()) {
       ++request.num_buffers;

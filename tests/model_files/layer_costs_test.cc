@@ -146,10 +146,10 @@ TEST(LayerCosts, BytesAreTheStores) {
         }
         EXPECT_EQ(cost.weight_bytes, uploaded) << name << " layer " << layer;
         gradients += cost.gradient_bytes;
-                stored += 2 * cost.trained_elements + cost.frozen_bytes;
+        stored += 2 * cost.trained_elements + cost.frozen_bytes;
       }
       EXPECT_EQ(gradients, catalogue.gradient_bytes()) << name;
-            EXPECT_NEAR(static_cast<double>(stored), static_cast<double>(catalogue.parameter_bytes()),
+      EXPECT_NEAR(static_cast<double>(stored), static_cast<double>(catalogue.parameter_bytes()),
                   4096.0 * 2 * static_cast<double>(costs.size()));
     }
   }
@@ -270,7 +270,7 @@ TEST(LayerCosts, WithLoraTheBaseHasNoWeightGradients) {
   EXPECT_EQ(lora.forward.gemm_flops, full.forward.gemm_flops + pairs);
   EXPECT_EQ(lora.backward.gemm_flops, full.forward.gemm_flops + 2 * pairs);
   EXPECT_EQ(lora.gradient_elements, 14U * 32) << "seven pairs, each tensor padded to 32 elements";
-    EXPECT_GT(lora.frozen_bytes, 0U);
+  EXPECT_GT(lora.frozen_bytes, 0U);
   const LayerCost head = layer_costs(model, {.sequence_length = 5, .parts = {.lora = {.rank = 2}}})[3];
   EXPECT_EQ(head.backward.gemm_flops, head.forward.gemm_flops) << "the frozen head gives its input's gradient only";
   EXPECT_EQ(head.gradient_bytes, 0U);

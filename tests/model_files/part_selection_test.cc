@@ -198,13 +198,11 @@ TEST(FrozenWeights, AreQuantisedInMxfp4IfRowsDivideIntoBlocks) {
 }
 
 TEST(FrozenWeights, StayAsTheyAreInTheFilesUnlessTheyAreTrained) {
-  const ModelConfig packed =
-      read_with(tiny_gpt_oss_json(), {{"quantization_config", {{"quant_method", "mxfp4"}}}});
+  const ModelConfig packed = read_with(tiny_gpt_oss_json(), {{"quantization_config", {{"quant_method", "mxfp4"}}}});
   const Formats found = formats(packed, pairs_next_to(FrozenWeights::kAsInFiles));
   EXPECT_EQ(found.size(), 3U) << "gate, up, down";
   EXPECT_EQ(found.at("mlp.experts.up_proj.weight"), WeightFormat::kMxfp4);
-  EXPECT_EQ(formats(packed, pairs_next_to(FrozenWeights::kNf4)).at("mlp.experts.up_proj.weight"),
-            WeightFormat::kMxfp4)
+  EXPECT_EQ(formats(packed, pairs_next_to(FrozenWeights::kNf4)).at("mlp.experts.up_proj.weight"), WeightFormat::kMxfp4)
       << "not quantised again";
   EXPECT_EQ(formats(packed, pairs_next_to(FrozenWeights::kNf4)).at("self_attn.q_proj.weight"),
             WeightFormat::kNf4Double);

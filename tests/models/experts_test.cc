@@ -50,8 +50,7 @@ std::vector<std::int64_t> corrected_choice(const at::Tensor& scores_e, const at:
   const std::int64_t of_group = config.num / config.num_groups;
   std::vector<double> choice(config.num);
   std::vector<std::pair<double, std::int64_t>> groups;
-  for (std::int64_t e = 0; e < config.num; ++e)
-    choice[e] = scores_e[e].item<double>() + correction_e[e].item<double>();
+  for (std::int64_t e = 0; e < config.num; ++e) choice[e] = scores_e[e].item<double>() + correction_e[e].item<double>();
   for (std::int64_t group = 0; group < config.num_groups; ++group) {
     std::vector<double> own(choice.begin() + group * of_group, choice.begin() + (group + 1) * of_group);
     std::ranges::sort(own, std::greater{});
@@ -113,19 +112,18 @@ TEST(Experts, AreTheSumOverTheChosenOnesWithEveryGradient) {
     for (const bool has_bias : {false, true}) {
       for (const ExpertsConfig& config :
            {ExpertsConfig{.num = kNum, .per_token = 2, .router = ExpertsConfig::Router::kLargestFirst},
-            ExpertsConfig{.num = kNum, .per_token = 3, .normalises = true},
-                        ExpertsConfig{.num = kNum, .per_token = 1},
+            ExpertsConfig{.num = kNum, .per_token = 3, .normalises = true}, ExpertsConfig{.num = kNum, .per_token = 1},
             ExpertsConfig{.num = kNum, .per_token = 2, .router = ExpertsConfig::Router::kSigmoid},
             ExpertsConfig{.num = kNum,
-                          .per_token = 3,
-                          .router = ExpertsConfig::Router::kSigmoid,
-                          .normalises = true,
-                          .num_groups = 3,
-                          .groups_per_token = 2,
-                          .weight_scale = 2.5}}) {
+            .per_token = 3,
+            .router = ExpertsConfig::Router::kSigmoid,
+            .normalises = true,
+            .num_groups = 3,
+            .groups_per_token = 2,
+            .weight_scale = 2.5}}) {
         at::manual_seed(7);
         const at::Tensor x = leaf({2, 9, kHidden}, dtype);
-                ExpertWeights weights = random_weights(dtype, has_bias);
+        ExpertWeights weights = random_weights(dtype, has_bias);
         weights.correction_e = at::randn({kNum});
         const ExpertWeights exact = {.router = in_fp64(weights.router),
                                      .correction_e = weights.correction_e,

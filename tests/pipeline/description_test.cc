@@ -87,9 +87,8 @@ TEST(Description, AFrozenParameterMayKeepADtypeOfItsOwn) {
         std::vector<NamedParameter> all{{"w", placeholder({4, 2}, at::kFloat)}};
       };
       auto layer = std::make_unique<Mixed>();
-      layer->all.push_back({.name = "kept",
-                            .value = placeholder({3}, at::kFloat).requires_grad_(!is_frozen),
-                            .keeps_dtype = true});
+      layer->all.push_back(
+          {.name = "kept", .value = placeholder({3}, at::kFloat).requires_grad_(!is_frozen), .keeps_dtype = true});
       if (is_frozen) layer->all.push_back({.name = "bytes", .value = placeholder({5}, at::kByte), .keeps_dtype = true});
       return layer;
     };

@@ -219,9 +219,7 @@ TEST(HostMemory, BytesAParameterAreThoseOfTheDocumentation) {
   cost.gradient_bytes = 2000;
   const std::vector<LayerCost> costs = {cost, LayerCost{.frozen_bytes = 1000}};
   const Plan plan{.forward = {{0, 1}}, .fused_start = 1, .backward = {{0, 1}}};
-  const auto bytes = [&](const HostSettings& settings) {
-    return host_memory(costs, plan, settings).total() - 1000;
-  };
+  const auto bytes = [&](const HostSettings& settings) { return host_memory(costs, plan, settings).total() - 1000; };
   EXPECT_EQ(bytes({}), 16'000U);
   EXPECT_EQ(bytes({.asynchronous = true}), 18'000U);
   EXPECT_EQ(bytes({.rounds_per_step = 2}), 20'000U);

@@ -15,9 +15,9 @@ constexpr Choices<LearningRateSchedule> kSchedules = {{"constant", LearningRateS
 constexpr Choices<FinalModel> kFinalModels = {{"last", FinalModel::kLast}, {"best", FinalModel::kBest}};
 constexpr Choices<DType> kDTypes = {{"bf16", DType::kBFloat16}, {"fp16", DType::kFloat16}, {"fp32", DType::kFloat32}};
 constexpr Choices<FrozenWeights> kFrozenWeights = {{"nf4", FrozenWeights::kNf4},
-                                                  {"mxfp4", FrozenWeights::kMxfp4},
-                                                  {"fp8", FrozenWeights::kFp8},
-                                                  {"none", FrozenWeights::kNone}};
+                                                   {"mxfp4", FrozenWeights::kMxfp4},
+                                                   {"fp8", FrozenWeights::kFp8},
+                                                   {"none", FrozenWeights::kNone}};
 constexpr Choices<RecomputeGrain> kGrains = {{"stage", RecomputeGrain::kStage}, {"layer", RecomputeGrain::kLayer}};
 
 constexpr std::int64_t kMaxSteps = 1'000'000'000;
@@ -81,16 +81,17 @@ void read_export(SettingReader& reader, TrainSettings& s) {
 
 const std::vector<TrainOption>& train_options() {
   static const std::vector<TrainOption> options = {
-      path_option(spec("model", "DIR", "",
-                       "Hugging Face directory of the model to start from; on an emulated device also preset:NAME",
-                       "Hugging Face directory: `config.json`, `*.safetensors`, tokenizer. Families: Llama, Qwen2 and "
-                       "2.5, Qwen3, Qwen3-MoE, Qwen3.5, GLM-4 with experts, GLM-4.7-Flash, DeepSeek V3, GPT-OSS, "
-                       "Mistral, Ministral 3, Gemma 3, SmolLM3, OLMo 3; of multimodal models (`gemma3`, `mistral3`, "
-                       "`qwen3_5`, `qwen3_5_moe`) the text part ([adding a model](adding-a-model.md)). The files may be "
-                       "[quantised](#quantised-frozen-weights). On [`--device "
-                       "sim:NAME`](emulated-device.md) its `config.json` is "
-                       "enough, and a preset (`preset:NAME`) will do"),
-                  &TrainSettings::model)
+      path_option(
+          spec("model", "DIR", "",
+               "Hugging Face directory of the model to start from; on an emulated device also preset:NAME",
+               "Hugging Face directory: `config.json`, `*.safetensors`, tokenizer. Families: Llama, Qwen2 and "
+               "2.5, Qwen3, Qwen3-MoE, Qwen3.5, GLM-4 with experts, GLM-4.7-Flash, DeepSeek V3, GPT-OSS, "
+               "Mistral, Ministral 3, Gemma 3, SmolLM3, OLMo 3; of multimodal models (`gemma3`, `mistral3`, "
+               "`qwen3_5`, `qwen3_5_moe`) the text part ([adding a model](adding-a-model.md)). The files may be "
+               "[quantised](#quantised-frozen-weights). On [`--device "
+               "sim:NAME`](emulated-device.md) its `config.json` is "
+               "enough, and a preset (`preset:NAME`) will do"),
+          &TrainSettings::model)
           .required(),
       path_option(spec("data", "FILE", "", "Token file, made by tools/prepare_data.py",
                        "Token file, made by [prepare_data.py](tools.md) with this model's tokenizer"),
@@ -288,12 +289,13 @@ const std::vector<TrainOption>& train_options() {
                        "Always train the weights in whose names this regular expression is found, also next to pairs"),
                   [](auto& s) -> auto& { return s.parts.train; })
           .unset_where([](const TrainSettings& s) { return s.parts.train.empty(); }, "nothing"),
-      choice_option(spec("quantize", "nf4|mxfp4|fp8|none", "as the files",
-                         "Keep frozen weights of linear layers in 4 or 8 bits in host memory and uploads",
-                         "[Quantise](#quantised-frozen-weights) the frozen weights of linear layers in host memory and "
-                         "uploads: 4 bits (`nf4`, `mxfp4`) or 8 (`fp8`). Without it they are quantised if they are in "
-                         "the files; `none`: never"),
-                    [](auto& s) -> auto& { return s.parts.frozen_weights; }, kFrozenWeights)
+      choice_option(
+          spec("quantize", "nf4|mxfp4|fp8|none", "as the files",
+               "Keep frozen weights of linear layers in 4 or 8 bits in host memory and uploads",
+               "[Quantise](#quantised-frozen-weights) the frozen weights of linear layers in host memory and "
+               "uploads: 4 bits (`nf4`, `mxfp4`) or 8 (`fp8`). Without it they are quantised if they are in "
+               "the files; `none`: never"),
+          [](auto& s) -> auto& { return s.parts.frozen_weights; }, kFrozenWeights)
           .unset_where([](const TrainSettings& s) { return s.parts.frozen_weights == FrozenWeights::kAsInFiles; },
                        "as the files"),
       switch_option(spec("save-merged", "", "off", "Write merged/, too: the model with its adapter in the weights"),

@@ -25,7 +25,7 @@ struct EmulatedLayer {
   std::int64_t forward_ns = 0;  // also the time of a recompute
   std::int64_t backward_ns = 0;
   std::int64_t expansion_ns = 0;  // of quantised weights, once for each task
-  TensorDesc output;  // also describes the output's gradient
+  TensorDesc output;              // also describes the output's gradient
 };
 
 // The time at which a computation could have begun, and the time during which it ran.
@@ -85,9 +85,9 @@ class EmulatedStageExecutor : public StageExecutor {
   EmulatedDevice& device_;
   const Catalogue& catalogue_;
   const Observer observer_;
-  DeviceMemory outputs_;  // the addresses of the outputs
+  DeviceMemory outputs_;           // the addresses of the outputs
   std::int64_t expansion_ns_ = 0;  // of the task's weights, as long as nothing of the task is computed
-  CopyTimes task_needs_;  // of the weights, and of the gradient buffer's last download
+  CopyTimes task_needs_;           // of the weights, and of the gradient buffer's last download
   ComputeClock clock_;
   bool is_on_time_ = false;  // true once wake_this_thread_on_time() was called in its thread
 };

@@ -11,11 +11,21 @@ namespace {
 using nlohmann::json;
 
 json tiny_glm_json() {
-  return {{"model_type", "glm4_moe"},    {"hidden_size", 16},         {"intermediate_size", 24},
-          {"moe_intermediate_size", 6},  {"num_hidden_layers", 3},    {"num_attention_heads", 4},
-          {"num_key_value_heads", 2},    {"head_dim", 8},             {"vocab_size", 10},
-          {"n_routed_experts", 12},      {"num_experts_per_tok", 3},  {"n_group", 4},
-          {"topk_group", 2},             {"n_shared_experts", 2},     {"routed_scaling_factor", 2.5}};
+  return {{"model_type", "glm4_moe"},
+          {"hidden_size", 16},
+          {"intermediate_size", 24},
+          {"moe_intermediate_size", 6},
+          {"num_hidden_layers", 3},
+          {"num_attention_heads", 4},
+          {"num_key_value_heads", 2},
+          {"head_dim", 8},
+          {"vocab_size", 10},
+          {"n_routed_experts", 12},
+          {"num_experts_per_tok", 3},
+          {"n_group", 4},
+          {"topk_group", 2},
+          {"n_shared_experts", 2},
+          {"routed_scaling_factor", 2.5}};
 }
 
 ModelConfig read_glm(const json& changes = json::object()) { return read_with(tiny_glm_json(), changes); }
@@ -87,10 +97,12 @@ TEST(Glm4Moe, GroupsThatDoNotFitAreRefused) {
   expect_error(ExitCode::kBadInput, {"n_group is 5", "n_routed_experts 12"}, [] { (void)read_glm({{"n_group", 5}}); });
   expect_error(ExitCode::kBadInput, {"n_group is 12", "at least 2 experts"}, [] { (void)read_glm({{"n_group", 12}}); });
   expect_error(ExitCode::kBadInput, {"topk_group 5", "n_group 4"}, [] { (void)read_glm({{"topk_group", 5}}); });
-  expect_error(ExitCode::kBadInput, {"num_experts_per_tok is 7", "only 6"},
-               [] { (void)read_glm({{"num_experts_per_tok", 7}}); });
-  expect_error(ExitCode::kBadInput, {"n_shared_experts 60000", "wider"},
-               [] { (void)read_glm({{"n_shared_experts", 60'000}, {"moe_intermediate_size", 1000}}); });
+  expect_error(ExitCode::kBadInput, {"num_experts_per_tok is 7", "only 6"}, [] {
+    (void)read_glm({{"num_experts_per_tok", 7}});
+  });
+  expect_error(ExitCode::kBadInput, {"n_shared_experts 60000", "wider"}, [] {
+    (void)read_glm({{"n_shared_experts", 60'000}, {"moe_intermediate_size", 1000}});
+  });
 }
 
 }  // namespace

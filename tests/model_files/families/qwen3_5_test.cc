@@ -167,11 +167,15 @@ TEST(Qwen35, ImpossibleValuesAreRefused) {
   expect_refusal({"partial_rotary_factor 0.4", "head_dim 8", "3 elements"}, [] {
     (void)read_qwen3_5({{"partial_rotary_factor", 0.4}});
   });
-  expect_refusal({"linear_conv_kernel_dim is '9'", "from 1 to 8"}, [] { (void)read_qwen3_5({{"linear_conv_kernel_dim", 9}}); });
+  expect_refusal({"linear_conv_kernel_dim is '9'", "from 1 to 8"}, [] {
+    (void)read_qwen3_5({{"linear_conv_kernel_dim", 9}});
+  });
   expect_refusal({"layer_types has 'sliding_attention'", "'linear_attention'"}, [] {
     (void)read_qwen3_5({{"layer_types", json::array({"sliding_attention", "", "", "", ""})}});
   });
-  expect_refusal({"channels"}, [] { (void)read_qwen3_5({{"linear_value_head_dim", 4096}, {"linear_num_value_heads", 1024}}); });
+  expect_refusal({"channels"}, [] {
+    (void)read_qwen3_5({{"linear_value_head_dim", 4096}, {"linear_num_value_heads", 1024}});
+  });
 }
 
 }  // namespace
