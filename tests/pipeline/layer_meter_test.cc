@@ -185,5 +185,58 @@ TEST(LayerMeter, SeesWhatEachLayerOfAStageTakes) {
   EXPECT_EQ(totals.resident_bytes, resident_bytes) << "nothing of the stage is there between two tasks";
 }
 
+// Keeps twice its weights during a task.
+struct DoublingLayer : SineLayer {
+  explicit DoublingLayer(bool* throws_error) : throws(throws_error) {}
+  void begin_task() override { twice = at::cat({weight.detach(), weight.detach()}); }
+  void end_task() override { twice = {}; }
+  Tensors forward(const Tensors& inputs) override {
+    if (*throws) throw std::runtime_error("not this time");
+    return {inputs.at(0) * twice.narrow(0, 0, kElements)};
+  }
+  bool* throws;
+  at::Tensor twice;
+};
+
+TEST(LayerMeter, SeesWhatLayersKeepDuringATaskWhichEndsWhateverHappens) {
+  TwoLayers stage;
+  CountedDevice device;
+  bool throws = false;
+  LayerSpec spec;
+  spec.name = "doubling";
+  spec.make = [&throws] { return std::make_unique<DoublingLayer>(&throws); };
+  const Model model{spec, spec};
+  const std::vector<Loss> losses;
+  TorchStageExecutor executor({{&model, &losses}}, stage.catalogue, device, {.num_threads = 1});
+  const std::uint64_t resident_bytes = device.take_tensor_bytes().now;
+  const MicrobatchInputs inputs{.blocks = {stage.block(BlockKind::kActivation, 0)}, .gradient = std::nullopt};
+  stage.command.phase = Phase::kForward;
+  TaskTotals totals;
+  const auto run_to_the_end = [&] {
+    MicrobatchOutputs outputs;
+    executor.begin(stage.task());
+    executor.run(stage.task(), 0, inputs, outputs);
+    executor.end(stage.task(), totals);
+  };
+  run_to_the_end();
+  for (const LayerMemory& layer : totals.layer_memory) {
+    EXPECT_EQ(layer.expanded_bytes, 2 * kBytes);
+    EXPECT_EQ(layer.forward_workspace_bytes, kBytes) << "only the input";
+  }
+  for (const LayerTime& time : totals.layer_times) EXPECT_EQ(time.recompute_ns, 0);
+  EXPECT_EQ(device.take_tensor_bytes().now, resident_bytes);
+  throws = true;
+  MicrobatchOutputs outputs;
+  executor.begin(stage.task());
+  EXPECT_THROW(executor.run(stage.task(), 0, inputs, outputs), LayerFailure);
+  EXPECT_GE(device.take_tensor_bytes().now, resident_bytes + 4 * kBytes);
+  throws = false;
+  run_to_the_end();
+  EXPECT_EQ(totals.resident_bytes, resident_bytes) << "the task that failed has ended before";
+  executor.begin(stage.task());
+  executor.begin_epoch();
+  EXPECT_EQ(device.take_tensor_bytes().now, resident_bytes) << "so has the task that the epoch's end gave up";
+}
+
 }  // namespace
 }  // namespace rp::test
