@@ -164,7 +164,7 @@ ModelConfig preset_config(const std::string& name) {
     const std::vector<std::string> names = preset_names();
     throw Error(ExitCode::kUsage,
                 cat("there is no preset ", quoted_name(name), did_you_mean(name, names), "; there are ", list_of(names),
-                    "; any other model: the folder with its config.json"));
+                    "; others: a folder with a config.json"));
   }
   const std::filesystem::path place = "presets.json: " + name;
   return config_of(ConfigSection(place, presets().at(name)), name);
