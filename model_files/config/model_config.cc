@@ -164,9 +164,8 @@ std::vector<std::string> preset_names() {
 ModelConfig preset_config(const std::string& name) {
   if (!presets().contains(name)) {
     const std::vector<std::string> names = preset_names();
-    throw Error(ExitCode::kUsage,
-                cat("there is no preset ", quoted_name(name), did_you_mean(name, names), "; there are ", list_of(names),
-                    "; any other model: the folder with its config.json"));
+    throw Error(ExitCode::kUsage, cat("there is no preset ", quoted_name(name), did_you_mean(name, names),
+                                      "; there are ", list_of(names), "; others: a folder with a config.json"));
   }
   const std::filesystem::path place = "presets.json: " + name;
   return config_of(ConfigSection(place, presets().at(name)), name);
