@@ -19,6 +19,7 @@ inline constexpr std::int64_t kMaxHeadDim = 4096;
 inline constexpr std::int64_t kMaxInner = std::int64_t{1} << 22;  // intermediate size
 inline constexpr std::int64_t kMaxWindow = std::int64_t{1} << 31;
 inline constexpr std::int64_t kMaxLayers = 10'000;
+inline constexpr std::int64_t kMaxExperts = 65'536;
 
 // The values of keys that config.json lacks. A null has other effects: for pad_token_id it means no
 // padding token, for num_key_value_heads as many as query heads, for head_dim hidden / num_heads.
@@ -89,20 +90,5 @@ void read_qwen_windows(const ConfigSection& file, ModelConfig& config);
 // Reads the number of experts, which is stored under `number_key`, the number of experts that a
 // token uses, and, if output_router_logits is true, the coefficient of the auxiliary loss.
 [[nodiscard]] ExpertsConfig read_experts(const ConfigSection& file, const char* number_key);
-
-// The values of keys that a family with Router::kSigmoid has when config.json lacks them.
-struct SigmoidExpertDefaults {
-  std::int64_t per_token = 8;
-  std::int64_t num_groups = 1, groups_per_token = 1;
-  std::int64_t num_dense = 0;  // layers
-  bool reads_types = false;    // mlp_layer_types takes the place of first_k_dense_replace
-  double weight_scale = 1;
-};
-
-// Adds num_hidden_layers copies of `dense`. The later ones, after the first_k_dense_replace, or those
-// that mlp_layer_types calls "sparse", have experts with Router::kSigmoid and a shared expert in place
-// of their MLP.
-void add_layers_with_sigmoid_experts(const ConfigSection& file, const DecoderLayerConfig& dense,
-                                     const SigmoidExpertDefaults& defaults, ModelConfig& config);
 
 }  // namespace rp

@@ -5,6 +5,7 @@
 
 #include "model_files/config/common_config.h"
 #include "model_files/config/families/family.h"
+#include "model_files/config/sigmoid_experts.h"
 
 namespace rp {
 namespace {
