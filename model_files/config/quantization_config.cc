@@ -1,6 +1,7 @@
 #include "model_files/config/quantization_config.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "common/text.h"
 

@@ -42,9 +42,14 @@ def fp8_with_one_scale(name: str, weight: torch.Tensor) -> tuple[dict, torch.Ten
 
 
 def nf4(name: str, weight: torch.Tensor, is_double: bool) -> tuple[dict, torch.Tensor]:
+    """Lets bitsandbytes quantise a weight. The values are those of the definition: dequantize_4bit() of version 0.50.2 returns others on CPUs
+    with AVX-512 if the length of a row is a multiple of 16 and not of 64."""
     codes, state = bnb.quantize_4bit(weight.bfloat16(), blocksize=64, quant_type="nf4", compress_statistics=is_double)
     tensors = {name: codes} | {f"{name}.{key}": value for key, value in state.as_dict(packed=True).items()}
-    return tensors, bnb.dequantize_4bit(codes, state)
+    scales = bnb.dequantize_blockwise(state.absmax, state.state2) + state.offset if is_double else state.absmax
+    halves = torch.stack([codes >> 4, codes & 15], -1).view(-1)[:weight.numel()]
+    values = state.code[halves.long()] * scales.repeat_interleave(64)[:weight.numel()]
+    return tensors, values.bfloat16().view(weight.shape)
 
 
 def is_linear(name: str) -> bool:

@@ -20,16 +20,24 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "common"))
 
 import torch  # noqa: E402
+from bitsandbytes.functional import QuantState, dequantize_4bit  # noqa: E402
 from quantised_model import fp8, fp8_config, fp8_with_one_scale, is_linear, nf4, nf4_config, quantise_model  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 from transformers import AutoConfig, AutoModelForCausalLM  # noqa: E402
 
 PROGRAM = ""
-# Widths and heights that are no multiples of 128 or 64.
+# Widths and heights that are no multiples of 128 or 64, nor of 16 (see nf4()).
 SIZES = {"vocab_size": 61, "hidden_size": 152, "intermediate_size": 200, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
          "head_dim": 34, "max_position_embeddings": 64, "pad_token_id": None, "bos_token_id": 1, "eos_token_id": 2}
 FAMILIES = {"llama": {"tie_word_embeddings": False},
             "qwen3_moe": {"num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 40, "mlp_only_layers": [1]}}
+
+
+def nf4_as_read(name: str, weight: torch.Tensor, is_double: bool) -> tuple[dict, torch.Tensor]:
+    """The same as nf4(), but with the values that bitsandbytes reads from the tensors."""
+    tensors, _ = nf4(name, weight, is_double)
+    described = {key.removeprefix(f"{name}."): value for key, value in tensors.items() if key != name}
+    return tensors, dequantize_4bit(tensors[name], QuantState.from_dict(described, torch.device("cpu")))
 
 
 class QuantisedFilesTest(unittest.TestCase):
@@ -93,18 +101,18 @@ class QuantisedFilesTest(unittest.TestCase):
         self.check("llama", fp8_config(activation_scheme="static", weight_block_size=None), fp8_with_one_scale)
 
     def test_nf4(self):
-        self.check("llama", nf4_config(False), lambda name, weight: nf4(name, weight, False))
+        self.check("llama", nf4_config(False), lambda name, weight: nf4_as_read(name, weight, False))
 
     def test_nf4_with_double_quantisation(self):
-        self.check("llama", nf4_config(True), lambda name, weight: nf4(name, weight, True))
+        self.check("llama", nf4_config(True), lambda name, weight: nf4_as_read(name, weight, True))
 
     def test_experts_in_nf4(self):
         # transformers 4 also quantised the routers.
-        self.check("qwen3_moe", nf4_config(True), lambda name, weight: nf4(name, weight, True),
+        self.check("qwen3_moe", nf4_config(True), lambda name, weight: nf4_as_read(name, weight, True),
                    lambda name: is_linear(name) or name.endswith("mlp.gate.weight"))
 
     def test_experts_that_are_not_quantised(self):
-        self.check("qwen3_moe", nf4_config(True), lambda name, weight: nf4(name, weight, True),
+        self.check("qwen3_moe", nf4_config(True), lambda name, weight: nf4_as_read(name, weight, True),
                    lambda name: is_linear(name) and ".experts." not in name)
 
 
