@@ -189,7 +189,7 @@ TEST(LayerMeter, SeesWhatEachLayerOfAStageTakes) {
 struct DoublingLayer : SineLayer {
   explicit DoublingLayer(bool* throws_error) : throws(throws_error) {}
   void begin_task() override { twice = at::cat({weight.detach(), weight.detach()}); }
-  void end_task() override { twice = {}; }
+  void end_task() override { twice = at::Tensor(); }
   Tensors forward(const Tensors& inputs) override {
     if (*throws) throw std::runtime_error("not this time");
     return {inputs.at(0) * twice.narrow(0, 0, kElements)};
