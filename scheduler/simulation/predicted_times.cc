@@ -6,8 +6,9 @@ namespace rp {
 
 namespace {
 
-double memory_ms(double bytes, const GpuProfile& gpu) {
-  return 1e3 * bytes / (gpu.memory_gbs * 1e9 * gpu.memory_efficiency);
+// Returns the seconds in which the GPU moves the bytes through its memory.
+double memory_time(double bytes, const GpuProfile& gpu) {
+  return bytes / (gpu.memory_gbs * 1e9 * gpu.memory_efficiency);
 }
 
 }  // namespace
@@ -15,11 +16,12 @@ double memory_ms(double bytes, const GpuProfile& gpu) {
 double pass_ms(const PassCost& cost, const GpuProfile& gpu, Accumulate accumulate) {
   const double gemm = cost.gemm_flops / (gpu.peak_tflops(accumulate) * 1e12 * gpu.gemm_efficiency);
   const double attention = cost.attention_flops / (gpu.fp32_accumulate_tflops * 1e12 * gpu.attention_efficiency);
-  return 1e3 * (gemm + attention) + memory_ms(cost.elementwise_bytes, gpu);
+  return 1e3 * (gemm + attention + memory_time(cost.elementwise_bytes, gpu));
 }
 
 double expansion_ms(const LayerCost& cost, const GpuProfile& gpu) {
-  return cost.expanded_bytes == 0 ? 0 : memory_ms(static_cast<double>(cost.weight_bytes + cost.expanded_bytes), gpu);
+  if (cost.expanded_bytes == 0) return 0;
+  return 1e3 * memory_time(static_cast<double>(cost.weight_bytes + cost.expanded_bytes), gpu);
 }
 
 LayerWork predicted_work(const LayerCost& cost, const GpuProfile& gpu, Accumulate accumulate) {

@@ -182,7 +182,9 @@ TEST_F(TensorPartsTest, PairsOfExpertsAreMergedIntoEveryLayout) {
       {tiny_moe_json(), ExpertLayout::kFused, ExpertLayout::kFused},
       {tiny_gpt_oss_json(), ExpertLayout::kInterleaved, ExpertLayout::kInterleaved},
       {tiny_gpt_oss_json(), ExpertLayout::kMxfp4, ExpertLayout::kInterleaved}};
-  const TrainedParts parts{.lora = {.rank = 2, .alpha = 3, .targets = "up_proj,down_proj", .on_experts = true}};
+  // The values of source() are not quantised.
+  const TrainedParts parts{.lora = {.rank = 2, .alpha = 3, .targets = "up_proj,down_proj", .on_experts = true},
+                           .frozen_weights = FrozenWeights::kNone};
   int number = 0;
   for (const auto& [config, layout, written_as] : cases) {
     const auto given = directory_.file("given" + std::to_string(++number)),
