@@ -37,7 +37,7 @@ TEST(RoundTable, HasTheDocumentedOffsetsAndSizes) {
   EXPECT_EQ(sizeof(BlockOrigin), 24U);
   EXPECT_EQ(sizeof(LossRecord), 64U);
   EXPECT_EQ(sizeof(LayerTime), 24U);
-  EXPECT_EQ(sizeof(LayerMemory), 48U);
+  EXPECT_EQ(sizeof(LayerMemory), 56U);
   const std::uint64_t num_rows = 4 * 5 + 2 + 1 + 2 * 8;
   const Table t({.num_layers = 5, .num_microbatches = 3, .num_uses = 7});
   const auto offset = [&t](const void* place) {
@@ -52,8 +52,8 @@ TEST(RoundTable, HasTheDocumentedOffsetsAndSizes) {
   EXPECT_EQ(offset(&t.table.loss(0)), sources + 40 * num_rows);
   EXPECT_EQ(offset(&t.table.square_sum(UseId(0))), sources + 40 * num_rows + 64 * 3);
   EXPECT_EQ(offset(&t.table.layer_time(0)), sources + 40 * num_rows + 64 * 3 + 8 * 7);
-  EXPECT_EQ(offset(&t.table.layer_memory(1)), sources + 40 * num_rows + 64 * 3 + 8 * 7 + 24 * 5 + 48);
-  EXPECT_EQ(RoundTable::bytes(t.table.shape()), sources + 40 * num_rows + 64 * 3 + 8 * 7 + 24 * 5 + 48 * 5);
+  EXPECT_EQ(offset(&t.table.layer_memory(1)), sources + 40 * num_rows + 64 * 3 + 8 * 7 + 24 * 5 + 56);
+  EXPECT_EQ(RoundTable::bytes(t.table.shape()), sources + 40 * num_rows + 64 * 3 + 8 * 7 + 24 * 5 + 56 * 5);
 }
 
 TEST(RoundTable, HasItsChecksumsBehindAllElseAndNoBytesForThemIfItIsNotChecked) {
