@@ -62,6 +62,7 @@ class Layer {
   // depends on its weights alone, such as weights that it has expanded from fewer bits. A task that
   // failed or was given up ends, too, at the latest before the next one begins.
   virtual void begin_task() {}
+  // The other one of the two calls.
   virtual void end_task() {}
 
   // Runs the layer on one microbatch and returns its outputs, whose shapes may differ from call to

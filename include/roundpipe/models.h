@@ -24,14 +24,14 @@ struct ModelInfo {
   std::string wrapper{};     // the multimodal model whose text part this is, such as "gemma3"; otherwise empty
   // Tensors in the weight files that are not part of this model. A saved model has them, too.
   std::int64_t num_carried = 0;
-  std::int64_t vocabulary = 0;      // all token ids are below it
-  std::int64_t num_parameters = 0;  // tied ones count once; without LoRA pairs
-  std::int64_t num_trained = 0;     // including those of LoRA pairs
-  std::int64_t num_adapted = 0;     // linear layers with LoRA pairs
-  bool has_frozen = false;          // some tensors in the weight files are not trained
-  std::int64_t num_quantised = 0;   // frozen parameters that the store has quantised, and their bytes there
-  std::int64_t quantised_bytes = 0;
-  std::int64_t num_experts = 0;  // experts in a layer that has experts; 0 if no layer has any
+  std::int64_t vocabulary = 0;       // all token ids are below it
+  std::int64_t num_parameters = 0;   // tied ones count once; without LoRA pairs
+  std::int64_t num_trained = 0;      // including those of LoRA pairs
+  std::int64_t num_adapted = 0;      // linear layers with LoRA pairs
+  bool has_frozen = false;           // some tensors in the weight files are not trained
+  std::int64_t num_quantised = 0;    // frozen parameters that the store has quantised
+  std::int64_t quantised_bytes = 0;  // of these parameters in the store
+  std::int64_t num_experts = 0;      // experts in a layer that has experts; 0 if no layer has any
   // The names of the adapted linear layers within a decoder layer, with their numbers in the whole
   // model, such as "self_attn.q_proj x30".
   std::string adapted{};

@@ -71,6 +71,7 @@ struct TrainedParts {
   // The folder of a PEFT adapter from which the pairs start; models::read_adapter() returns its
   // settings. Empty: the pairs start with their initial values.
   std::filesystem::path adapter{};
+  // How the store has the weights that are not trained.
   FrozenWeights frozen_weights = FrozenWeights::kAsInFiles;
 
   bool operator==(const TrainedParts&) const = default;

@@ -19,9 +19,9 @@ def torch_tests(bench: Bench) -> list[Outcome]:
 
 # The kernels in the table of kernels/gpu_kernels.h; the expansion once for each format, of a weight with as many rows as tokens.
 KERNELS = ("rms_norm", "add_rms_norm", "rms_norm_grad", "rotary_table", "rotate", "glu", "glu_grad", "cross_entropy", "sum_losses", "scale",
-           "round_gradient", "embed", "embed_grad", "plan_experts", "grouped_linear", "grouped_linear_grad", "grouped_weight_grad", "convolution",
-           "convolution_grad", "gated_norm", "gated_norm_grad", "delta_rule", "delta_rule_grad",
-           *(f"expand_weights_{each}" for each in ("nf4", "nf4_double", "mxfp4", "fp8_blocks", "fp8_tensor")))
+           "round_gradient", "embed", "embed_grad", "plan_experts", "grouped_linear", "grouped_linear_grad", "grouped_weight_grad",
+           *(f"expand_weights_{each}" for each in ("nf4", "nf4_double", "mxfp4", "fp8_blocks", "fp8_tensor")),
+           "convolution", "convolution_grad", "gated_norm", "gated_norm_grad", "delta_rule", "delta_rule_grad")
 KERNEL_TOKENS = (2048, 16384, 73728)
 
 
