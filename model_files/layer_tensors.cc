@@ -184,13 +184,15 @@ std::int64_t LayerTensor::num_elements() const {
   return elements;
 }
 
-QuantisedShape LayerTensor::quantised_shape() const {
+QuantisedShape quantised_shape(WeightFormat format, const std::vector<std::int64_t>& shape, bool is_of_experts) {
   const std::size_t rank = shape.size();
-  return {.format = *format,
+  return {.format = format,
           .matrices = is_of_experts ? shape.front() : 1,
           .rows = shape[rank - 2],
           .columns = shape[rank - 1]};
 }
+
+QuantisedShape LayerTensor::quantised_shape() const { return rp::quantised_shape(*format, shape, is_of_experts); }
 
 std::int64_t LayerTensor::quantised_bytes() const {
   return static_cast<std::int64_t>(QuantisedLayout(quantised_shape()).num_bytes);

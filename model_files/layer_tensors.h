@@ -49,6 +49,11 @@ struct LayerTensors {
   [[nodiscard]] const LayerTensor* find(std::string_view wanted) const;
 };
 
+// Returns the sizes of a quantised tensor of this shape. If its first dimension is the expert, each
+// expert is a matrix.
+[[nodiscard]] QuantisedShape quantised_shape(WeightFormat format, const std::vector<std::int64_t>& shape,
+                                             bool is_of_experts);
+
 // Returns the tensors of one layer of the sequential model: 0 is the embedding, num_layers() + 1
 // the head. LoRA pairs follow the weight of their linear layer: "NAME.lora_A.weight" [rank, in],
 // "NAME.lora_B.weight" [out, rank], and with DoRA "NAME.lora_magnitude_vector" [out]. For experts

@@ -9,6 +9,7 @@
 #include "model_files/config/model_config.h"
 #include "model_files/layer_costs.h"
 #include "model_files/layer_tensors.h"
+#include "models/layer_parameters.h"
 #include "roundpipe/models.h"
 
 namespace rp::models {
@@ -18,17 +19,7 @@ namespace {
 class EmulatedLayerModule : public Layer {
  public:
   EmulatedLayerModule(const LayerTensors& layer, at::ScalarType dtype) {
-    for (const LayerTensor& tensor : layer.tensors) {
-      if (tensor.format) {
-        parameters_.push_back(
-            {.name = tensor.name, .value = placeholder({tensor.quantised_bytes()}, at::kByte), .keeps_dtype = true});
-        continue;
-      }
-      const at::ScalarType stored = tensor.is_buffer ? at::kFloat : dtype;
-      parameters_.push_back({.name = tensor.name,
-                             .value = placeholder(tensor.shape, stored).requires_grad_(tensor.is_trained),
-                             .keeps_dtype = tensor.is_buffer});
-    }
+    for (const LayerTensor& tensor : layer.tensors) parameters_.push_back(stored_parameter(tensor, dtype));
   }
 
   std::vector<NamedParameter> parameters() override { return parameters_; }

@@ -4,22 +4,26 @@
 
 namespace rp::models {
 
+NamedParameter stored_parameter(const LayerTensor& tensor, at::ScalarType dtype) {
+  if (tensor.format)
+    return {.name = tensor.name, .value = placeholder({tensor.quantised_bytes()}, at::kByte), .keeps_dtype = true};
+  const at::ScalarType stored = tensor.is_buffer ? at::kFloat : dtype;
+  return {.name = tensor.name,
+          .value = placeholder(tensor.shape, stored).requires_grad_(tensor.is_trained),
+          .keeps_dtype = tensor.is_buffer};
+}
+
 LayerParameters::LayerParameters(const LayerTensors& layer, const LoraSettings& lora, at::ScalarType dtype)
     : dtype_(dtype), lora_(lora) {
   for (const LayerTensor& tensor : layer.tensors) {
+    all_.push_back(stored_parameter(tensor, dtype));
+    at::Tensor value = all_.back().value;
     if (tensor.format) {
-      const at::Tensor bytes = placeholder({tensor.quantised_bytes()}, at::kByte);
-      const at::Tensor value = placeholder(tensor.shape, dtype).requires_grad_(false);
-      all_.push_back({.name = tensor.name, .value = bytes, .keeps_dtype = true});
-      by_name_.emplace(tensor.name, value);
+      const at::Tensor bytes = value;
+      value = placeholder(tensor.shape, dtype).requires_grad_(false);
       quantised_.push_back({.bytes = bytes, .shape = tensor.quantised_shape(), .sizes = tensor.shape, .value = value});
-      continue;
     }
-    const at::ScalarType stored = tensor.is_buffer ? at::kFloat : dtype;
-    all_.push_back({.name = tensor.name,
-                    .value = placeholder(tensor.shape, stored).requires_grad_(tensor.is_trained),
-                    .keeps_dtype = tensor.is_buffer});
-    by_name_.emplace(tensor.name, all_.back().value);
+    by_name_.emplace(tensor.name, value);
   }
 }
 

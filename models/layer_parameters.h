@@ -13,6 +13,10 @@
 
 namespace rp::models {
 
+// Returns a parameter as the store has it, without memory: bytes if the tensor is quantised, and
+// otherwise in fp32 if it is a buffer, or in `dtype`.
+[[nodiscard]] NamedParameter stored_parameter(const LayerTensor& tensor, at::ScalarType dtype);
+
 // Makes and finds the parameters of a layer. They are placeholders until the runtime points them at
 // weights, and are the same tensors for all that ask for them by name.
 class LayerParameters {

@@ -360,6 +360,11 @@ PlanOptions read_timeline(const GivenOptions& given) {
 
 }  // namespace
 
+std::string frozen_weights_name(FrozenWeights format) {
+  const auto named = std::ranges::find(kFrozenWeights, format, &std::pair<std::string, FrozenWeights>::second);
+  return named == kFrozenWeights.end() ? "" : named->first;
+}
+
 std::string schedule_name(std::optional<BoundSchedule> schedule) {
   return std::find_if(kSchedules.begin(), kSchedules.end(), [&](const auto& entry) { return entry.second == schedule; })
       ->first;

@@ -58,6 +58,9 @@ struct PlanOptions {
 // (kUsage) naming the wrong word and what is allowed instead.
 [[nodiscard]] PlanOptions parse_plan_options(const std::vector<std::string>& arguments);
 
+// Returns the value of --quantize, such as "nf4"; empty for kAsInFiles, which has none.
+[[nodiscard]] std::string frozen_weights_name(FrozenWeights format);
+
 // Returns a name such as "looped-bfs"; nullopt: the name of RoundPipe's schedule.
 [[nodiscard]] std::string schedule_name(std::optional<BoundSchedule> schedule);
 

@@ -119,8 +119,7 @@ std::string parts_text(const TrainedParts& parts) {
     text = cat(" --lora-rank ", lora.rank, lora.on_experts ? " --lora-experts" : "");
     if (lora.targets != LoraSettings{}.targets) text += cat(" --lora-targets '", lora.targets, "'");
   }
-  if (parts.frozen_weights != FrozenWeights::kAsInFiles)
-    text += cat(" --quantize ", frozen_weights_name(parts.frozen_weights));
+  if (const std::string name = frozen_weights_name(parts.frozen_weights); !name.empty()) text += " --quantize " + name;
   if (!parts.freeze.empty()) text += cat(" --freeze '", parts.freeze, "'");
   if (!parts.train.empty()) text += cat(" --train '", parts.train, "'");
   return text;

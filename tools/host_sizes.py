@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Writes docs/host-sizes.md: what a machine with eight RTX 4090s can fine-tune, by the size of its host memory, as rp-plan predicts it.
 
-    tools/host_sizes.py [--planner build/release/bin/rp-plan] [--models NAME ...] [--check]
+    tools/host_sizes.py [--planner build/release/bin/rp-plan] [--models NAME ...]
 
 For each preset and size the first of these ways that fits is given: all weights; pairs of LoRA next to 16-bit weights; pairs next to weights in NF4.
-With --check nothing is written, and the page must have the same rows for these models: exit code 1 if it has others.
+With --models the rows of these models are printed, and the page is not written.
 """
 
 import argparse
@@ -68,16 +68,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--planner", default=str(ROOT / "build/release/bin/rp-plan"))
     parser.add_argument("--models", nargs="+")
-    parser.add_argument("--check", action="store_true")
     arguments = parser.parse_args()
     models = arguments.models or presets(arguments.planner)
     with ThreadPoolExecutor() as pool:
         rows = sorted(pool.map(lambda model: row(arguments.planner, model), models))
     lines = [line for _, line in rows]
-    if arguments.check:
-        missing = [line for line in lines if line not in PAGE.read_text().splitlines()]
-        print("\n".join(missing) or f"{len(lines)} rows are those of {PAGE.relative_to(ROOT)}")
-        return 1 if missing else 0
+    if arguments.models:
+        print("\n".join(lines))
+        return 0
     titles = ["model", "billion parameters", *(f"{size} GB" for size in SIZES)]
     table = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|", *lines]
     PAGE.write_text(HEAD.format(share=100 * SHARE) + "\n".join(table) + "\n")

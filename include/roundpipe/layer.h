@@ -58,11 +58,11 @@ class Layer {
   virtual void train(bool on) { (void)on; }
 
   // Called in a worker before the first forward() of a task, when the parameters point at their
-  // weights, and when the task needs them no longer. Between the two calls a layer may keep what
-  // depends on its weights alone, such as weights that it has expanded from fewer bits. A task that
-  // failed or was given up ends, too, at the latest before the next one begins.
+  // weights. Until end_task() a layer may keep what depends on its weights alone, such as weights that
+  // it has expanded from fewer bits.
   virtual void begin_task() {}
-  // The other one of the two calls.
+  // Called when the task does not need the weights any more. If a task failed or was abandoned, this
+  // is called before the next task begins.
   virtual void end_task() {}
 
   // Runs the layer on one microbatch and returns its outputs, whose shapes may differ from call to

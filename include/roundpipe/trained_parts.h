@@ -46,18 +46,6 @@ struct LoraSettings {
 // of inputs is a multiple of 32.
 enum class FrozenWeights : std::uint8_t { kAsInFiles, kNone, kNf4, kMxfp4, kFp8 };
 
-// Returns the name in options of programs, such as "nf4".
-[[nodiscard]] constexpr const char* frozen_weights_name(FrozenWeights format) {
-  switch (format) {
-    case FrozenWeights::kAsInFiles: return "as the files";
-    case FrozenWeights::kNone: return "none";
-    case FrozenWeights::kNf4: return "nf4";
-    case FrozenWeights::kMxfp4: return "mxfp4";
-    case FrozenWeights::kFp8: return "fp8";
-  }
-  return "";
-}
-
 // The parts of a model that are trained. Without pairs, everything is trained; with pairs, only
 // they are. Then the weights that match `freeze` are excluded, and finally those that match `train`
 // are included. Both are regular expressions (ECMAScript) that are searched for in the names of

@@ -4,6 +4,7 @@
 
 #include "common/bad_input.h"
 #include "common/text.h"
+#include "model_files/layer_tensors.h"
 #include "model_files/weights/nf4_state.h"
 
 namespace rp {
@@ -75,11 +76,7 @@ void check_dtype(const StoredTensor& stored, const WeightFiles& weights) {
 }  // namespace
 
 QuantisedShape quantised_shape(const CheckpointTensor& tensor) {
-  const std::size_t rank = tensor.shape.size();
-  return {.format = *tensor.format,
-          .matrices = tensor.is_of_all_experts ? tensor.shape.front() : 1,
-          .rows = tensor.shape[rank - 2],
-          .columns = tensor.shape[rank - 1]};
+  return quantised_shape(*tensor.format, tensor.shape, tensor.is_of_all_experts);
 }
 
 std::vector<StoredTensor> stored_tensors(const CheckpointTensor& tensor) {
