@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "common/text.h"
+#include "model_files/config/layer_border.h"
 #include "model_files/mixer_cost.h"
 #include "roundpipe/error.h"
 
@@ -45,7 +47,7 @@ GradientCost gradient_cost(const LayerTensor& tensor, const CostSettings& settin
   return adds_up_in_fp16(settings) ? GradientCost{.bytes = 8 + e, .workspace_bytes = e} : GradientCost{.bytes = 8};
 }
 
-// Computes the costs of one model and one microbatch. The letters are those of
+// Computes the costs of one model and one microbatch, layer by layer in their order. The letters are those of
 // docs/design/cost-model.md: B sequences, S positions, T = B S tokens, H hidden, Q and K the widths
 // of queries and keys, I intermediate, C experts that a token uses, V vocabulary, e bytes per
 // element.
@@ -60,10 +62,10 @@ class CostModel {
         h_(static_cast<double>(config.hidden)),
         v_(static_cast<double>(config.vocabulary)) {}
 
-  [[nodiscard]] LayerCost embedding(const LayerTensors& tensors) const {
+  [[nodiscard]] LayerCost embedding(const LayerTensors& tensors) {
     LayerCost cost = sizes_of(tensors);
     cost.input_bytes = bytes_of(tokens_ * 8);  // token numbers
-    cost.output_bytes = boundary_bytes();
+    cost.output_bytes = boundary_bytes(0);
     cost.forward.elementwise_bytes = 2 * tokens_ * h_ * e_;  // rows are read and written
     if (cost.gradient_elements > 0) {
       // The gradient is read; rows of the sum, which is fp32 in models/, are read and written.
@@ -74,20 +76,28 @@ class CostModel {
     return cost;
   }
 
-  [[nodiscard]] LayerCost decoder_layer(const LayerTensors& tensors, const DecoderLayerConfig& layer) const {
+  // `number` is counted from 1.
+  [[nodiscard]] LayerCost decoder_layer(const LayerTensors& tensors, std::int64_t number) {
+    const DecoderLayerConfig& layer = config_.layers[number - 1];
     const Widths w(layer, h_);
     const MixerCost mixer = mixer_cost(layer, table_, settings_.sequence_length);
     LayerCost cost = sizes_of(tensors);
-    cost.input_bytes = cost.output_bytes = boundary_bytes();
+    cost.input_bytes = boundary_bytes(number - 1);
+    cost.output_bytes = boundary_bytes(number);
     const std::vector<LinearShape> linears = linears_of(layer, config_.hidden);
     add_gemms(linears, tensors, cost);
     cost.forward.attention_flops = settings_.sequences * mixer.forward_flops;
     const double norms = num_norms(layer) * h_;
     const double experts = layer.mlp.experts ? w.c * h_ : 0;
-    const double sums = (w.shared > 0 ? 3 : 2) * 3 * h_ * e_;  // of the residual and of a shared expert
-    cost.forward.elementwise_bytes = tokens_ * (norms * table_.norm_forward + mixer.forward_bytes +
-                                                (w.inner() + w.shared_gates) * table_.glu_forward +
-                                                experts * table_.expert_forward + sums + lora_bytes(linears, tensors));
+    // Of the residual, of a shared expert and of per-layer inputs; and a factor at the end.
+    const double num_sums = 2 + (w.shared > 0 ? 1 : 0) + (w.p > 0 ? 1 : 0);
+    const double sums = (num_sums * 3 + (layer.has_scalar ? 2 : 0)) * h_ * e_;
+    // A per-layer input: the row, its factor, the projection's factor, their sum and its factor.
+    const double input = 11 * w.p * e_;
+    cost.forward.elementwise_bytes =
+        tokens_ * ((norms + w.p) * table_.norm_forward + mixer.forward_bytes +
+                   (w.inner() + w.shared_gates + w.p) * table_.glu_forward + experts * table_.expert_forward + sums +
+                   input + lora_bytes(linears, tensors));
     const double mixer_bytes = mixer.forward_width * e_ + mixer.forward_numbers * 4;
     const double mlp_bytes = std::max(3 * w.widest() * e_, weighted_outputs(layer));
     cost.forward_workspace_bytes = bytes_of(tokens_ * (2 * h_ * e_ + std::max(mixer_bytes, mlp_bytes)));
@@ -95,9 +105,9 @@ class CostModel {
     const GradientCost gradients = gradients_of(tensors);
     cost.backward.attention_flops = settings_.sequences * mixer.backward_flops;
     cost.backward.elementwise_bytes =
-        tokens_ *
-            (norms * table_.norm_backward + mixer.backward_bytes + (w.inner() + w.shared_gates) * table_.glu_backward +
-             experts * table_.expert_backward + sums + 2 * lora_bytes(linears, tensors)) +
+        tokens_ * ((norms + w.p) * table_.norm_backward + mixer.backward_bytes +
+                   (w.inner() + w.shared_gates + w.p) * table_.glu_backward + experts * table_.expert_backward + sums +
+                   input + 2 * lora_bytes(linears, tensors)) +
         gradients.bytes;
     cost.saved_bytes = saved_bytes(layer, w, mixer, linears, tensors);
     // The gradients of the MLP's inner activations (gate, up, their product) or of the mixer's, in
@@ -109,9 +119,9 @@ class CostModel {
     return cost;
   }
 
-  [[nodiscard]] LayerCost head(const LayerTensors& tensors) const {
+  [[nodiscard]] LayerCost head(const LayerTensors& tensors) {
     LayerCost cost = sizes_of(tensors);
-    cost.input_bytes = boundary_bytes();
+    cost.input_bytes = boundary_bytes(config_.num_layers());
     const double chunk = std::min(tokens_, static_cast<double>(settings_.head_chunk_tokens));
     cost.forward.gemm_flops = 2 * tokens_ * h_ * v_;
     cost.forward.elementwise_bytes =
@@ -132,7 +142,9 @@ class CostModel {
  private:
   struct Widths {
     Widths(const DecoderLayerConfig& layer, double hidden)
-        : i(static_cast<double>(layer.mlp.intermediate)), c(static_cast<double>(layer.mlp.uses_per_token())) {
+        : i(static_cast<double>(layer.mlp.intermediate)),
+          c(static_cast<double>(layer.mlp.uses_per_token())),
+          p(layer.per_layer_input ? static_cast<double>(layer.per_layer_input->width) : 0) {
       if (!layer.mlp.experts || !layer.mlp.experts->shared) return;
       shared = static_cast<double>(layer.mlp.experts->shared->intermediate);
       shared_gates = layer.mlp.experts->shared->has_gate ? hidden : 0;
@@ -141,25 +153,38 @@ class CostModel {
     [[nodiscard]] double inner() const { return c * i + shared; }
     [[nodiscard]] double widest() const { return std::max(c * i, shared); }
     double i, c;
+    double p;  // of per-layer inputs
     double shared = 0, shared_gates = 0;
   };
 
   // Returns the bytes per token of experts' rows and outputs, and of the outputs times fp32 weights.
   [[nodiscard]] double weighted_outputs(const DecoderLayerConfig& layer) const {
-    if (!layer.mlp.experts || layer.mlp.experts->router != ExpertsConfig::Router::kSigmoid) return 0;
+    using Router = ExpertsConfig::Router;
+    if (!layer.mlp.experts) return 0;
+    const Router router = layer.mlp.experts->router;
+    if (router != Router::kSigmoid && router != Router::kScaledInput) return 0;
     return static_cast<double>(layer.mlp.experts->per_token) * h_ * (2 * e_ + 4);
   }
 
   static double num_norms(const DecoderLayerConfig& layer) {
-    double count = 0;
+    double count = layer.per_layer_input ? 1 : 0;
+    const auto add = [&](const std::string& name) { count += name.empty() ? 0 : 1; };
     for (const std::string* name :
          {&layer.attention_norm, &layer.attention_post_norm, &layer.mlp_norm, &layer.mlp_post_norm}) {
-      count += name->empty() ? 0 : 1;
+      add(*name);
     }
-    return count;
+    if (!layer.mlp.experts) return count;
+    add(layer.mlp.experts->norm);
+    add(layer.mlp.experts->post_norm);
+    if (layer.mlp.experts->shared) add(layer.mlp.experts->shared->post_norm);
+    return count + (layer.mlp.experts->router == ExpertsConfig::Router::kScaledInput ? 1 : 0);
   }
 
-  [[nodiscard]] std::uint64_t boundary_bytes() const { return bytes_of(tokens_ * h_ * e_); }
+  // Returns the bytes of a microbatch above a layer.
+  [[nodiscard]] std::uint64_t boundary_bytes(std::int64_t number) const {
+    const std::int64_t of_token = border_bytes(config_, number, static_cast<std::int64_t>(settings_.element_bytes));
+    return bytes_of(tokens_ * static_cast<double>(of_token));
+  }
 
   // 2 in out FLOPs per token in forward; the same in backward for the input's gradient, and again
   // for the weight's if the weight is trained.
@@ -191,14 +216,15 @@ class CostModel {
 
   // Returns what autograd keeps of a decoder layer with flash attention. Per token, in elements:
   // the input and its normalised form; the mixer's activations; the residual sum and its normalised
-  // form; gate, up and their product. With experts: the gathered rows instead, for each expert of a
+  // form; gate, up and their product; with a per-layer input its gate, itself, their product and the
+  // projection of the embedding. With experts: the gathered rows instead, for each expert of a
   // token, and the experts' outputs for the gradient of their weights. In fp32: one number per row
   // of a norm, and those of the mixer.
   [[nodiscard]] std::uint64_t saved_bytes(const DecoderLayerConfig& layer, const Widths& w, const MixerCost& mixer,
                                           const std::vector<LinearShape>& linears, const LayerTensors& tensors) const {
     const double norms = num_norms(layer);
-    double elements = 2 * norms * h_ + mixer.saved_elements + 3 * w.inner() + w.shared_gates;
-    double rows = norms + mixer.saved_numbers;
+    double elements = 2 * norms * h_ + mixer.saved_elements + 3 * w.inner() + w.shared_gates + 4 * w.p;
+    double rows = norms + mixer.saved_numbers + (w.p > 0 ? 1 : 0);
     if (layer.mlp.experts) {
       elements += 2 * w.c * h_;
       rows += static_cast<double>(layer.mlp.experts->num) + 2 * w.c;
@@ -214,6 +240,12 @@ class CostModel {
     GradientCost sum;
     for (const LayerTensor& tensor : layer.tensors) {
       if (!tensor.is_trained) continue;
+      if (tensor.is_table) {
+        // As in embedding().
+        const double row = settings_.elementwise == Elementwise::kFused ? 4 : e_;
+        sum.bytes += tokens_ * static_cast<double>(tensor.shape[1]) * (e_ + 2 * row);
+        continue;
+      }
       const GradientCost cost =
           tensor.name == "lm_head.weight" ? head_gradient(tensor) : gradient_cost(tensor, settings_);
       const auto elements = static_cast<double>(tensor.num_elements());
@@ -238,7 +270,7 @@ class CostModel {
 
   // Follows the layout of the store: the trained parameters of a layer, the frozen ones, the buffers
   // and the quantised ones are one weight group each, and a tied parameter is a group of its own.
-  [[nodiscard]] LayerCost sizes_of(const LayerTensors& layer) const {
+  [[nodiscard]] LayerCost sizes_of(const LayerTensors& layer) {
     LayerCost cost;
     std::uint64_t trained = 0, frozen = 0, buffers = 0, quantised = 0;
     const auto add_trained = [&](std::uint64_t elements, bool is_stored) {
@@ -261,11 +293,11 @@ class CostModel {
       }
       const std::uint64_t elements = aligned(static_cast<std::uint64_t>(tensor.num_elements()), kElementAlignment);
       if (tensor.tied_group < 0) {
-        const bool is_group_of_its_own = tensor.is_buffer && settings_.element_bytes != sizeof(float);
+        const bool is_group_of_its_own = tensor.is_fp32 && settings_.element_bytes != sizeof(float);
         (is_trained ? trained : is_group_of_its_own ? buffers : frozen) += elements;
         continue;
       }
-      const bool is_stored = layer.name == "embedding";
+      const bool is_stored = tied_seen_.insert(tensor.tied_group).second;
       is_trained ? add_trained(elements, is_stored) : add_frozen(elements, settings_.element_bytes, is_stored);
     }
     if (trained > 0) add_trained(trained, /*is_stored=*/true);
@@ -279,6 +311,7 @@ class CostModel {
   const CostSettings& settings_;
   const ElementwiseTable table_;
   const double tokens_, e_, h_, v_;
+  std::set<int> tied_seen_{};  // groups of parameters of the layers so far
 };
 
 }  // namespace
@@ -291,12 +324,12 @@ std::vector<LayerCost> layer_costs(const ModelConfig& config, const CostSettings
                                       settings.parts.lora.rank, ", logits of ", settings.head_chunk_tokens,
                                       " tokens at a time: numbers must be above 0 (the rank 0 or more), bytes 2 or 4"));
   }
-  const CostModel model(config, settings);
+  CostModel model(config, settings);
   const std::vector<LayerTensors> layers = tensors_of(config, settings.parts);
   std::vector<LayerCost> costs;
   costs.push_back(model.embedding(layers.front()));
-  for (std::size_t i = 0; i < config.layers.size(); ++i)
-    costs.push_back(model.decoder_layer(layers[i + 1], config.layers[i]));
+  for (std::int64_t number = 1; number <= config.num_layers(); ++number)
+    costs.push_back(model.decoder_layer(layers[static_cast<std::size_t>(number)], number));
   costs.push_back(model.head(layers.back()));
   return costs;
 }

@@ -1,6 +1,7 @@
 #include "model_files/layer_tensors.h"
 
 #include <algorithm>
+#include <set>
 #include <string_view>
 
 #include "common/text.h"
@@ -10,15 +11,20 @@
 namespace rp {
 namespace {
 
+constexpr int kNotTied = -1, kTiedEmbedding = 0, kTiedPerLayerNorm = 1;
+constexpr const char* kPerLayerInputNorm = "post_per_layer_input_norm.weight";
+
 // Lists the tensors of one layer. Their names in memory decide which of them are trained.
 class LayerList {
  public:
   LayerList(const ModelConfig& config, std::int64_t layer, const PartSelection& selection)
       : config_(config), layer_(layer), selection_(selection) {}
 
-  void add(const std::string& name, std::vector<std::int64_t> shape, int tied_group = -1, bool is_of_experts = false) {
+  void add(const std::string& name, std::vector<std::int64_t> shape, int tied_group = kNotTied,
+           bool is_of_experts = false) {
     // A tied head is the embedding, so the embedding's name decides.
-    const std::string called = tied_group >= 0 ? embedding_in_model(config_) : name_in_model(config_, layer_, name);
+    const std::string called =
+        tied_group == kTiedEmbedding ? embedding_in_model(config_) : name_in_model(config_, layer_, name);
     tensors.push_back({.name = name,
                        .shape = std::move(shape),
                        .is_trained = selection_.trains(called),
@@ -33,12 +39,12 @@ class LayerList {
       if (is_of_experts) shape.insert(shape.begin(), linear.num_experts);
       return shape;
     };
-    constexpr int kNotTied = -1;
     add(linear.name + ".weight", shape_of({linear.out, linear.in}), kNotTied, is_of_experts);
     tensors.back().file_format = file_format(linear);
     if (!tensors.back().is_trained) tensors.back().format = frozen_format(linear, tensors.back().file_format);
     if (linear.has_bias) add(linear.name + ".bias", shape_of({linear.out}), kNotTied, is_of_experts);
-    if (!selection_.adapts(name_in_model(config_, layer_, linear.name), linear.is_expert_part)) return;
+    if (linear.is_slice || !selection_.adapts(name_in_model(config_, layer_, linear.name), linear.is_expert_part))
+      return;
     const LoraSettings& lora = selection_.lora();
     const auto add_pair = [&](const char* suffix, std::vector<std::int64_t> shape) {
       tensors.push_back({.name = linear.name + suffix,
@@ -51,8 +57,9 @@ class LayerList {
     if (lora.is_dora) add_pair(".lora_magnitude_vector", {linear.out});
   }
 
-  void add_buffer(const std::string& name, std::vector<std::int64_t> shape) {
-    tensors.push_back({.name = name, .shape = std::move(shape), .is_trained = false, .is_buffer = true});
+  void add_buffer(const std::string& name, std::vector<std::int64_t> shape, bool is_fp32) {
+    tensors.push_back(
+        {.name = name, .shape = std::move(shape), .is_trained = false, .is_buffer = true, .is_fp32 = is_fp32});
   }
 
   void add_decoder_layer(const DecoderLayerConfig& layer) {
@@ -69,7 +76,14 @@ class LayerList {
       norm(layer.attention_post_norm);
       norm(layer.mlp_norm);
     }
+    if (layer.mlp.experts) {
+      norm(layer.mlp.experts->norm);
+      norm(layer.mlp.experts->post_norm);
+      if (layer.mlp.experts->shared) norm(layer.mlp.experts->shared->post_norm);
+    }
     norm(layer.mlp_post_norm);
+    if (layer.per_layer_input) add_rest_of_per_layer_input(*layer.per_layer_input);
+    if (layer.has_scalar) add_buffer("layer_scalar", {1}, /*is_fp32=*/false);
   }
 
   std::vector<LayerTensor> tensors;
@@ -86,7 +100,7 @@ class LayerList {
     if (attention.head_norm != AttentionConfig::HeadNorm::kNone) {
       const bool each = attention.head_norm == AttentionConfig::HeadNorm::kEachHead;
       add("self_attn.q_norm.weight", {each ? attention.head_dim : attention.query_width()});
-      add("self_attn.k_norm.weight", {each ? attention.head_dim : attention.kv_width()});
+      if (!attention.keys_of_layer) add("self_attn.k_norm.weight", {each ? attention.head_dim : attention.kv_width()});
     }
     if (attention.has_sinks) add("self_attn.sinks", {attention.num_heads});
   }
@@ -104,7 +118,19 @@ class LayerList {
   }
 
   void add_rest_of_router(const ExpertsConfig& experts) {
-    if (experts.router == ExpertsConfig::Router::kSigmoid) add_buffer(experts.correction_name(), {experts.num});
+    if (experts.router == ExpertsConfig::Router::kSigmoid)
+      add_buffer(experts.correction_name(), {experts.num}, /*is_fp32=*/true);
+    if (experts.router == ExpertsConfig::Router::kScaledInput) {
+      add(experts.scale_name(), {config_.hidden});
+      add(experts.expert_scale_name(), {experts.num});
+    }
+  }
+
+  void add_rest_of_per_layer_input(const PerLayerInputConfig& input) {
+    add(std::string(kPerLayerInputNorm), {config_.hidden});
+    add(std::string(kPerLayerTable), {input.vocabulary, input.width});
+    tensors.back().is_table = true;
+    add(std::string(kPerLayerNorm), {input.width}, kTiedPerLayerNorm);
   }
 
   // MXFP4 is a format of experts only.
@@ -118,7 +144,7 @@ class LayerList {
   [[nodiscard]] std::optional<WeightFormat> frozen_format(const LinearShape& linear,
                                                           std::optional<WeightFormat> file_format) const {
     const FrozenWeights wanted = selection_.frozen_weights();
-    if (linear.is_gate || wanted == FrozenWeights::kNone) return std::nullopt;
+    if (linear.is_gate || linear.is_slice || wanted == FrozenWeights::kNone) return std::nullopt;
     if (file_format) return file_format;
     switch (wanted) {
       case FrozenWeights::kAsInFiles:
@@ -139,12 +165,13 @@ class LayerList {
 
 LayerTensors list_layer(const ModelConfig& config, std::int64_t layer, const PartSelection& selection) {
   LayerList list(config, layer, selection);
-  const int tied_group = config.tied_head ? 0 : -1;
+  const int tied_group = config.tied_head ? kTiedEmbedding : kNotTied;
   const std::vector<std::int64_t> table{config.vocabulary, config.hidden};
   std::string name = "block";
   if (layer == 0) {
     name = "embedding";
     list.add("weight", table, tied_group);
+    list.tensors.back().is_table = true;
   } else if (layer <= config.num_layers()) {
     list.add_decoder_layer(config.layers[layer - 1]);
   } else {
@@ -158,11 +185,10 @@ LayerTensors list_layer(const ModelConfig& config, std::int64_t layer, const Par
 template <typename Counts>
 std::int64_t sum_of(const std::vector<LayerTensors>& layers, Counts counts) {
   std::int64_t sum = 0;
-  bool tied_seen = false;
+  std::set<int> seen;
   for (const LayerTensors& layer : layers) {
     for (const LayerTensor& tensor : layer.tensors) {
-      if (tensor.tied_group >= 0 && tied_seen) continue;
-      tied_seen = tied_seen || tensor.tied_group >= 0;
+      if (tensor.tied_group >= 0 && !seen.insert(tensor.tied_group).second) continue;
       if (counts(tensor)) sum += tensor.num_elements();
     }
   }
@@ -172,11 +198,16 @@ std::int64_t sum_of(const std::vector<LayerTensors>& layers, Counts counts) {
 std::string prefixed(const NamePrefixes& prefixes, const ModelConfig& config, std::int64_t layer,
                      const std::string& name) {
   if (layer == 0) return cat(prefixes.body, "embed_tokens.", name);
-  if (layer <= config.num_layers()) return cat(prefixes.body, "layers.", layer - 1, ".", name);
+  if (layer <= config.num_layers() && !is_of_whole_model(name))
+    return cat(prefixes.body, "layers.", layer - 1, ".", name);
   return name.starts_with("lm_head") ? prefixes.head + name : prefixes.body + name;
 }
 
 }  // namespace
+
+bool is_of_whole_model(std::string_view name) {
+  return name == kPerLayerTable || name == kPerLayerNorm || name.starts_with(kPerLayerProjection);
+}
 
 std::int64_t LayerTensor::num_elements() const {
   std::int64_t elements = 1;

@@ -28,9 +28,13 @@ struct LayerTensor {
   std::vector<std::int64_t> shape{};
   bool is_trained = true;
   bool is_pair = false;        // of LoRA, and so in no checkpoint
-  bool is_buffer = false;      // has no gradient, and is fp32 whatever the model's dtype
+  bool is_buffer = false;      // is no parameter: it has no gradient
+  bool is_fp32 = false;        // whatever the model's dtype
   bool is_of_experts = false;  // its first dimension is the expert
-  int tied_group = -1;         // 0: the embedding and a tied LM head are one parameter; -1: not tied
+  bool is_table = false;       // rows of it are gathered by token ids
+  // Tensors of different layers with the same number are one parameter: 0 the embedding and a tied LM head, 1 the norm
+  // of per-layer inputs. -1: not tied.
+  int tied_group = -1;
   // The format in which the store has it, as bytes; nullopt: in the model's dtype.
   std::optional<WeightFormat> format{};
   std::optional<WeightFormat> file_format{};  // in which the files have it; nullopt: not quantised
@@ -61,6 +65,13 @@ struct LayerTensors {
 // PartSelection refuses.
 [[nodiscard]] LayerTensors tensors_of_layer(const ModelConfig& config, std::int64_t layer,
                                             const TrainedParts& parts = {});
+
+// Tensors of decoder layers that files have once, for the whole model. Each layer has a slice of two of them: its
+// columns of the table [vocabulary, layers * width], and its rows of the weight of kPerLayerProjection, [layers *
+// width, hidden]. The norm is one parameter of all layers.
+inline constexpr std::string_view kPerLayerTable = "embed_tokens_per_layer.weight";
+inline constexpr std::string_view kPerLayerNorm = "per_layer_projection_norm.weight";
+[[nodiscard]] bool is_of_whole_model(std::string_view name);
 
 // Returns the tensors of all num_layers() + 2 layers.
 [[nodiscard]] std::vector<LayerTensors> tensors_of(const ModelConfig& config, const TrainedParts& parts = {});

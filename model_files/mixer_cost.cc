@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/delta_arguments.h"
+#include "kernels/formulas.h"
 
 namespace rp {
 namespace {
@@ -18,18 +19,25 @@ double pairs(std::int64_t sequence_length, std::int64_t window) {
 MixerCost attention_cost(const AttentionConfig& attention, const ElementwiseTable& table,
                          std::int64_t sequence_length) {
   using HeadNorm = AttentionConfig::HeadNorm;
-  const auto q = static_cast<double>(attention.query_width()), k = static_cast<double>(attention.kv_width());
-  const double norms = attention.head_norm == HeadNorm::kNone ? 0 : q + k;
+  const auto q = static_cast<double>(attention.query_width());
+  // Keys and values of another layer are this layer's inputs.
+  const double k = attention.keys_of_layer ? 0 : static_cast<double>(attention.kv_width());
+  const double norms = (attention.head_norm == HeadNorm::kNone ? 0 : q + k) + (attention.normalises_values ? k : 0);
+  // LibTorch's kernel for large heads needs keys and values for each query head (models/layers/gpu_attention.cc).
+  const bool repeats = attention.head_dim > kLargestFlashHead && attention.num_heads > attention.num_kv_heads;
+  const double repeated = repeats ? 2 * q : 0;
   const double gates = attention.has_output_gate ? q : 0;
   MixerCost cost;
   // Q K^T and P V: 2 x 2 Q FLOPs for each pair of positions that see each other; backward has five
   // products instead of two.
   cost.forward_flops = 4 * q * pairs(sequence_length, attention.window);
   cost.backward_flops = 2.5 * cost.forward_flops;
-  cost.forward_bytes = norms * table.norm_forward + (q + k) * table.rotary_forward + gates * table.glu_forward;
-  cost.backward_bytes = norms * table.norm_backward + (q + k) * table.rotary_backward + gates * table.glu_backward;
+  cost.forward_bytes = norms * table.norm_forward + (q + k) * table.rotary_forward + gates * table.glu_forward +
+                       2 * repeated * table.pass;
+  cost.backward_bytes = norms * table.norm_backward + (q + k) * table.rotary_backward + gates * table.glu_backward +
+                        2 * repeated * table.pass;
   // Queries, keys, values and the output; the values before the norms; the gates and the gated output.
-  cost.saved_elements = 2 * q + 2 * k + norms + 2 * gates;
+  cost.saved_elements = 2 * q + 2 * k + norms + 2 * gates + repeated;
   cost.saved_numbers = static_cast<double>(attention.num_heads);
   switch (attention.head_norm) {
     case HeadNorm::kNone: break;
@@ -38,8 +46,8 @@ MixerCost attention_cost(const AttentionConfig& attention, const ElementwiseTabl
       break;
     case HeadNorm::kWholeRow: cost.saved_numbers += 2; break;
   }
-  cost.forward_width = q + 2 * k + gates;
-  cost.backward_width = 2 * q + 2 * k + gates;
+  cost.forward_width = q + 2 * k + gates + repeated;
+  cost.backward_width = 2 * q + 2 * k + gates + repeated;
   return cost;
 }
 

@@ -36,8 +36,9 @@ void copy_tensor(const SafetensorsFile& source, const std::string& name, Safeten
 }
 
 // Returns true if no parameter of the tensor is trained, has a pair, or was quantised.
-bool is_frozen(const CheckpointTensor& tensor, const LayerTensors& layer) {
+bool is_frozen(const CheckpointTensor& tensor, const std::vector<LayerTensors>& layers) {
   return std::ranges::all_of(tensor.parts, [&](const TensorPart& part) {
+    const LayerTensors& layer = layers[part.layer];
     const LayerTensor* parameter = layer.find(part.parameter);
     const std::string linear = part.parameter.substr(0, part.parameter.rfind('.'));
     return !parameter->is_trained && !parameter->format && layer.find(linear + ".lora_A.weight") == nullptr;
@@ -49,35 +50,33 @@ bool is_frozen(const CheckpointTensor& tensor, const LayerTensors& layer) {
 class MergedParts {
  public:
   // `dtype`: of quantised weights that are expanded.
-  MergedParts(const WeightSource& weight, std::int64_t layer, const LayerTensors& tensors, const LoraSettings& lora,
+  MergedParts(const WeightSource& weight, const std::vector<LayerTensors>& layers, const LoraSettings& lora,
               at::ScalarType dtype)
-      : weight_(weight), layer_(layer), tensors_(tensors), lora_(lora), dtype_(dtype) {}
+      : weight_(weight), layers_(layers), lora_(lora), dtype_(dtype) {}
 
   at::Tensor operator()(const TensorPart& part, std::int64_t expert) const {
     constexpr std::string_view kWeight = ".weight";
-    const at::Tensor value = of(part.parameter, expert);
+    const auto of = [&](const std::string& parameter) { return value_of(part.layer, parameter, expert); };
+    const at::Tensor value = of(part.parameter);
     if (!part.parameter.ends_with(kWeight)) return value;
     const std::string linear = part.parameter.substr(0, part.parameter.size() - kWeight.size());
-    if (tensors_.find(linear + ".lora_A.weight") == nullptr) return value;
-    LoraPair pair{.a_ri = of(linear + ".lora_A.weight", expert),
-                  .b_or = of(linear + ".lora_B.weight", expert),
-                  .scale = lora_.scale()};
-    if (lora_.is_dora) pair.magnitude_o = of(linear + ".lora_magnitude_vector", expert);
+    if (layers_[part.layer].find(linear + ".lora_A.weight") == nullptr) return value;
+    LoraPair pair{.a_ri = of(linear + ".lora_A.weight"), .b_or = of(linear + ".lora_B.weight"), .scale = lora_.scale()};
+    if (lora_.is_dora) pair.magnitude_o = of(linear + ".lora_magnitude_vector");
     return merged_weight(value, pair);
   }
 
  private:
-  [[nodiscard]] at::Tensor of(const std::string& parameter, std::int64_t expert) const {
-    const at::Tensor whole = weight_(layer_, parameter);
-    const LayerTensor* tensor = tensors_.find(parameter);
+  [[nodiscard]] at::Tensor value_of(std::int64_t layer, const std::string& parameter, std::int64_t expert) const {
+    const at::Tensor whole = weight_(layer, parameter);
+    const LayerTensor* tensor = layers_[layer].find(parameter);
     if (tensor->format)
       return expanded_matrix(whole, tensor->quantised_shape(), std::max<std::int64_t>(expert, 0), dtype_);
     return expert < 0 ? whole : whole[expert];
   }
 
   const WeightSource& weight_;
-  std::int64_t layer_;
-  const LayerTensors& tensors_;
+  const std::vector<LayerTensors>& layers_;
   const LoraSettings& lora_;
   at::ScalarType dtype_;
 };
@@ -91,7 +90,7 @@ std::set<std::pair<std::int64_t, std::string>> wider_parameters(const std::files
   if (config.dtype.value_or(DType::kFloat32) == DType::kFloat32) return found;
   for (const CheckpointTensor& tensor : checkpoint_tensors(config, find_expert_layout(config, weights))) {
     if (!weights.contains(tensor.name) || weights.tensor(tensor.name).dtype != DType::kFloat32) continue;
-    for (const TensorPart& part : tensor.parts) found.emplace(tensor.layer, part.parameter);
+    for (const TensorPart& part : tensor.parts) found.emplace(part.layer, part.parameter);
   }
   return found;
 }
@@ -121,7 +120,7 @@ void export_adapter(const std::filesystem::path& source, const std::filesystem::
     SafetensorsWriter writer = SafetensorsWriter::create(directory, kAdapterWeightsFile, declarations);
     for (const CheckpointTensor& tensor : tensors) {
       write_tensor(writer, tensor, at::kFloat, [&](const TensorPart& part, std::int64_t expert) {
-        const at::Tensor parameter = weight(tensor.layer, part.parameter);
+        const at::Tensor parameter = weight(part.layer, part.parameter);
         return expert < 0 ? parameter : parameter[expert];
       });
     }
@@ -154,14 +153,13 @@ void export_checkpoint(const std::filesystem::path& source, const std::filesyste
           continue;
         }
         const CheckpointTensor& tensor = exported.tensors[*file.checkpoint[place]];
-        const bool is_unchanged = weights.contains(tensor.name) && is_frozen(tensor, layers[tensor.layer]);
+        const bool is_unchanged = weights.contains(tensor.name) && is_frozen(tensor, layers);
         if (is_unchanged && weights.tensor(tensor.name).dtype == declaration.dtype) {
           copy_tensor(weights.files()[i], declaration.name, writers[i]);
           continue;
         }
         const at::ScalarType dtype = weight_type(declaration.dtype, tensor.name);
-        write_tensor(writers[i], tensor, dtype,
-                     MergedParts(weight, tensor.layer, layers[tensor.layer], parts.lora, dtype));
+        write_tensor(writers[i], tensor, dtype, MergedParts(weight, layers, parts.lora, dtype));
       }
       writers[i].commit();
     }

@@ -31,7 +31,7 @@ class DeltaNet : public TokenMixer {
     output_.lora.dropout = dropout;
   }
 
-  at::Tensor forward(const at::Tensor& x_bth, const at::Tensor& documents_bk) override {
+  at::Tensor forward(const at::Tensor& x_bth, const at::Tensor& documents_bk, KeysAndValues* /*shared*/) override {
     const std::vector<at::Tensor> projected = linears(x_bth, inputs_);
     const at::Tensor &qkv_btc = projected[0], &z_btv = projected[1], &b_bth = projected[2], &a_bth = projected[3];
     const at::Tensor convolved_btc = causal_convolution(qkv_btc, taps_c1j_, documents_bk);

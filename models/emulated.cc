@@ -1,6 +1,7 @@
 // Implements rp::models::emulated(): models that have shapes but no weights.
 #include <ATen/ATen.h>
 
+#include <map>
 #include <memory>
 #include <stdexcept>
 #include <utility>
@@ -42,18 +43,20 @@ Model emulated(const std::string& folder_or_preset, const EmulatedBatch& batch, 
                                                             .parts = batch.parts});
   Model model;
   model.set_dtype(dtype);
-  std::vector<ParameterUse> tied;
+  std::map<int, std::vector<ParameterUse>> tied;
   for (std::size_t i = 0; i < layers.size(); ++i) {
     LayerSpec spec;
     spec.name = cat(config.name, " ", layers[i].name, " ", i);
     spec.make = [layer = layers[i], dtype] { return std::make_unique<EmulatedLayerModule>(layer, dtype); };
     spec.cost = std::make_shared<LayerCost>(costs[i]);
     for (const LayerTensor& tensor : layers[i].tensors) {
-      if (tensor.tied_group == 0) tied.push_back({static_cast<int>(i), tensor.name});
+      if (tensor.tied_group >= 0) tied[tensor.tied_group].push_back({static_cast<int>(i), tensor.name});
     }
     model.add(std::move(spec));
   }
-  for (std::size_t i = 1; i < tied.size(); ++i) model.tie(tied.front(), tied[i]);
+  for (const auto& [group, uses] : tied) {
+    for (std::size_t i = 1; i < uses.size(); ++i) model.tie(uses.front(), uses[i]);
+  }
   return model;
 }
 

@@ -40,7 +40,7 @@ class Mlp : public FeedForward {
   Mlp(const MlpConfig& config, const LayerParameters& parameters) : mlp_("mlp", config.activation, parameters) {}
 
   void set_dropout(double dropout) override { mlp_.set_dropout(dropout); }
-  MixtureOutput forward(const at::Tensor& x_bth, bool is_read) const override {
+  MixtureOutput forward(const at::Tensor& x_bth, const at::Tensor& /*sum_bth*/, bool is_read) const override {
     return {mlp_.forward(x_bth, is_read), {}};
   }
 
@@ -50,15 +50,21 @@ class Mlp : public FeedForward {
 
 class Mixture : public FeedForward {
  public:
-  Mixture(const MlpConfig& config, const LayerParameters& parameters)
-      : config_(*config.experts),
+  Mixture(const MlpConfig& config, const Norm& norm, const LayerParameters& parameters)
+      : norm_(norm),
+        config_(*config.experts),
         activation_(config.activation),
         experts_{.router = parameters.linear(config_.router_name),
                  .correction_e = parameters.tensor(config_.correction_name()),
-                 .gate = parameters.linear("mlp.experts.gate_proj"),
-                 .up = parameters.linear("mlp.experts.up_proj"),
-                 .down = parameters.linear("mlp.experts.down_proj")} {
+                 .router_scale_h = parameters.tensor(config_.scale_name()),
+                 .expert_scale_e = parameters.tensor(config_.expert_scale_name()),
+                 .gate = parameters.linear(config_.name + ".gate_proj"),
+                 .up = parameters.linear(config_.name + ".up_proj"),
+                 .down = parameters.linear(config_.name + ".down_proj")},
+        norm_h_(parameters.tensor(config_.norm + ".weight")),
+        post_norm_h_(parameters.tensor(config_.post_norm + ".weight")) {
     if (!config_.shared) return;
+    shared_post_norm_h_ = parameters.tensor(config_.shared->post_norm + ".weight");
     shared_.emplace(config_.shared->name, activation_, parameters);
     if (config_.shared->has_gate) shared_gate_ = parameters.linear(config_.shared->name + "_gate");
   }
@@ -70,27 +76,35 @@ class Mixture : public FeedForward {
     if (shared_) shared_->set_dropout(dropout);
   }
 
-  MixtureOutput forward(const at::Tensor& x_bth, bool /*is_read*/) const override {
-    MixtureOutput output = mixture_of_experts(x_bth, experts_, config_, activation_);
+  MixtureOutput forward(const at::Tensor& x_bth, const at::Tensor& sum_bth, bool /*is_read*/) const override {
+    const bool is_apart = norm_h_.defined();
+    MixtureOutput output = mixture_of_experts(is_apart ? norm_(sum_bth, norm_h_) : x_bth, is_apart ? sum_bth : x_bth,
+                                              experts_, config_, activation_, norm_.epsilon);
+    output.y = norm_(output.y, post_norm_h_);
     if (!shared_) return output;
     at::Tensor shared = shared_->forward(x_bth, /*is_read=*/true);
     if (config_.shared->has_gate) shared = linear(x_bth, shared_gate_).sigmoid() * shared;
-    output.y = output.y + shared;
+    output.y = output.y + norm_(shared, shared_post_norm_h_);
     return output;
   }
 
  private:
+  const Norm norm_;
   const ExpertsConfig config_;
   const Activation activation_;
   ExpertWeights experts_;
+  // Undefined if the model has no such norm.
+  const at::Tensor norm_h_, post_norm_h_;
+  at::Tensor shared_post_norm_h_{};
   std::optional<GatedMlp> shared_;
   LinearWeights shared_gate_;  // [1, h]
 };
 
 }  // namespace
 
-std::unique_ptr<FeedForward> make_feed_forward(const MlpConfig& config, const LayerParameters& parameters) {
-  if (config.experts) return std::make_unique<Mixture>(config, parameters);
+std::unique_ptr<FeedForward> make_feed_forward(const MlpConfig& config, const Norm& norm,
+                                               const LayerParameters& parameters) {
+  if (config.experts) return std::make_unique<Mixture>(config, norm, parameters);
   return std::make_unique<Mlp>(config, parameters);
 }
 

@@ -30,7 +30,7 @@ class LatentAttention : public TokenMixer {
       weights->lora.dropout = dropout;
   }
 
-  at::Tensor forward(const at::Tensor& x_bth, const at::Tensor& documents_bk) override {
+  at::Tensor forward(const at::Tensor& x_bth, const at::Tensor& documents_bk, KeysAndValues* /*shared*/) override {
     RotaryTable table = tables_.of(x_bth);
     if (documents_bk.defined()) table = rotary_table_at(table, document_positions(documents_bk, x_bth.size(1)));
     const std::vector<at::Tensor> projected = linears(x_bth, inputs_);

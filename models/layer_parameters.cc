@@ -7,10 +7,10 @@ namespace rp::models {
 NamedParameter stored_parameter(const LayerTensor& tensor, at::ScalarType dtype) {
   if (tensor.format)
     return {.name = tensor.name, .value = placeholder({tensor.quantised_bytes()}, at::kByte), .keeps_dtype = true};
-  const at::ScalarType stored = tensor.is_buffer ? at::kFloat : dtype;
+  const at::ScalarType stored = tensor.is_fp32 ? at::kFloat : dtype;
   return {.name = tensor.name,
           .value = placeholder(tensor.shape, stored).requires_grad_(tensor.is_trained),
-          .keeps_dtype = tensor.is_buffer};
+          .keeps_dtype = tensor.is_fp32};
 }
 
 LayerParameters::LayerParameters(const LayerTensors& layer, const LoraSettings& lora, at::ScalarType dtype)

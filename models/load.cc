@@ -48,6 +48,22 @@ double forward_cost(const ModelConfig& config, std::int64_t layer) {
   return cost;
 }
 
+// Returns the uses of tied parameters, each after the first use of its parameter.
+std::vector<std::pair<ParameterUse, ParameterUse>> ties_of(const ModelConfig& config) {
+  std::map<int, ParameterUse> first;
+  std::vector<std::pair<ParameterUse, ParameterUse>> ties;
+  const std::vector<LayerTensors> layers = tensors_of(config);
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    for (const LayerTensor& tensor : layers[i].tensors) {
+      if (tensor.tied_group < 0) continue;
+      const ParameterUse use{static_cast<int>(i), tensor.name};
+      const auto [place, is_first] = first.emplace(tensor.tied_group, use);
+      if (!is_first) ties.emplace_back(place->second, use);
+    }
+  }
+  return ties;
+}
+
 ModelConfig trainable_config(const std::filesystem::path& directory) {
   ModelConfig config = read_model_config(directory);
   if (const std::optional<std::string> missing = what_is_missing(config)) {
@@ -92,7 +108,8 @@ class FileTensors {
       : tensors_(std::move(tensors)), places_(num_layers) {
     for (std::size_t i = 0; i < tensors_.size(); ++i) {
       for (std::size_t part = 0; part < tensors_[i].parts.size(); ++part) {
-        places_[tensors_[i].layer][tensors_[i].parts[part].parameter].emplace_back(i, part);
+        const TensorPart& of = tensors_[i].parts[part];
+        places_[of.layer][of.parameter].emplace_back(i, part);
       }
     }
   }
@@ -111,8 +128,10 @@ class FileTensors {
     return true;
   }
 
-  // Makes parameter `to` of the last layer read from where `from` of the first layer is stored.
-  void tie(const std::string& to, const std::string& from) { places_.back()[to] = places_.front().at(from); }
+  // Makes one parameter read from where another is stored.
+  void tie(const ParameterUse& stored, const ParameterUse& other) {
+    places_[other.layer][other.parameter] = places_[stored.layer].at(stored.parameter);
+  }
 
   // Returns false if the files have no such parameter.
   template <typename Files>
@@ -153,7 +172,8 @@ std::shared_ptr<const Source> open_source(const std::filesystem::path& directory
   (void)summarise(config, parts);
   const std::int64_t num_layers = config.num_layers() + 2;
   FileTensors tensors(checkpoint_tensors(config, find_expert_layout(config, weights)), num_layers);
-  if (config.tied_head) tensors.tie(std::string(kHeadTensor), "weight");
+  for (const auto& [stored, other] : ties_of(config)) tensors.tie(stored, other);
+
   auto source =
       std::make_shared<Source>(Source{std::move(config), parts, dtype, std::move(weights), std::move(tensors)});
   if (!parts.adapter.empty()) {
@@ -267,7 +287,7 @@ Model load(const std::filesystem::path& directory, at::ScalarType dtype, const T
   Model model;
   const std::int64_t head = config.num_layers() + 1;
   for (std::int64_t layer = 0; layer <= head; ++layer) model.add(describe(source, layer, dtype));
-  if (config.tied_head) model.tie({0, "weight"}, {static_cast<int>(head), std::string(kHeadTensor)});
+  for (const auto& [stored, other] : ties_of(config)) model.tie(stored, other);
   model.set_check([vocabulary = config.vocabulary, softcap = config.logit_softcap](const CallContents& call) {
     check_batch(vocabulary, softcap, call);
   });

@@ -21,7 +21,8 @@ namespace {
 // The number of weights that are converted at a time.
 constexpr std::int64_t kPieceElements = std::int64_t{4} << 20;
 
-// The rows and columns of a tensor, or of each expert's share of a tensor of all experts.
+// The rows and columns of a tensor, or of each expert's share of a tensor of all experts, as those of
+// parameters.
 struct Matrix {
   std::int64_t rows = 1;
   std::int64_t columns = 1;
@@ -32,8 +33,8 @@ Matrix matrix_of(const CheckpointTensor& tensor) {
   const auto begin = tensor.shape.begin() + (tensor.is_of_all_experts ? 1 : 0);
   if (begin == tensor.shape.end()) return {};
   if (tensor.is_transposed) return {.rows = *(begin + 1), .columns = *begin};
-  return {.rows = *begin,
-          .columns = std::accumulate(begin + 1, tensor.shape.end(), std::int64_t{1}, std::multiplies<>())};
+  const auto columns = std::accumulate(begin + 1, tensor.shape.end(), std::int64_t{1}, std::multiplies<>());
+  return {.rows = *begin * tensor.rows_in_row, .columns = columns / tensor.rows_in_row};
 }
 
 // Returns whether the file stores the values of a part in the order of its parameter, in one piece.
@@ -56,30 +57,51 @@ void read_elements(const Files& files, const std::string& name, std::int64_t fir
   }
 }
 
-// Reads rows of [rows, columns] that are not stored in one piece. Both steps access memory in its
-// order, because LibTorch transposes matrices in tiles.
+// Reads rows that are apart from each other.
 template <typename Files>
-void read_rows(const Files& files, const CheckpointTensor& tensor, const TensorPart& part, std::int64_t first,
-               const at::Tensor& rows) {
-  const Matrix matrix = matrix_of(tensor);
-  const std::int64_t dimension = tensor.is_transposed ? 1 : 0;
-  const auto shape =
-      tensor.is_transposed ? std::vector{matrix.columns, matrix.rows} : std::vector{matrix.rows, matrix.columns};
-  const at::Tensor all = at::empty(shape, weight_type(files.tensor(tensor.name).dtype, tensor.name));
-  read_elements(files, tensor.name, first, all);
-  const std::int64_t end = part.first_row + (rows.size(0) - 1) * part.row_step + 1;
-  const at::Tensor ours = all.slice(dimension, part.first_row, end, part.row_step).to(rows.scalar_type()).contiguous();
-  rows.copy_(tensor.is_transposed ? ours.t() : ours);
+void read_apart(const Files& files, const CheckpointTensor& tensor, const TensorPart& part, const at::Tensor& rows) {
+  const at::ScalarType stored = weight_type(files.tensor(tensor.name).dtype, tensor.name);
+  const std::int64_t columns = rows.size(1);
+  const std::int64_t row_bytes = columns * static_cast<std::int64_t>(at::elementSize(stored));
+  const std::int64_t at_once = std::clamp<std::int64_t>(kPieceElements / columns, 1, rows.size(0));
+  const at::Tensor buffer = at::empty({at_once, columns}, stored);
+  auto* const bytes = static_cast<std::byte*>(buffer.mutable_data_ptr());
+  for (std::int64_t done = 0; done < rows.size(0); done += at_once) {
+    const std::int64_t count = std::min(at_once, rows.size(0) - done);
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::int64_t row = part.first_row + (done + i) * part.row_step;
+      files.read(tensor.name, bytes + i * row_bytes, static_cast<std::uint64_t>(row_bytes),
+                 static_cast<std::uint64_t>(row * row_bytes));
+    }
+    rows.narrow(0, done, count).copy_(buffer.narrow(0, 0, count));
+  }
 }
 
-// Reads and expands a matrix of a quantised tensor, one that is not kept quantised in memory.
+// Reads rows of a transposed matrix. Both steps access memory in its order, because LibTorch transposes
+// matrices in tiles.
+template <typename Files>
+void read_transposed(const Files& files, const CheckpointTensor& tensor, const TensorPart& part, std::int64_t first,
+                     const at::Tensor& rows) {
+  const Matrix matrix = matrix_of(tensor);
+  const at::Tensor all =
+      at::empty({matrix.columns, matrix.rows}, weight_type(files.tensor(tensor.name).dtype, tensor.name));
+  read_elements(files, tensor.name, first, all);
+  const std::int64_t end = part.first_row + (rows.size(0) - 1) * part.row_step + 1;
+  rows.copy_(all.slice(1, part.first_row, end, part.row_step).to(rows.scalar_type()).contiguous().t());
+}
+
+// Reads and expands a matrix of a quantised tensor, one that is not kept quantised in memory; of a
+// tensor that is not of experts, the rows of the part.
 void read_expanded(const WeightFiles& weights, const CheckpointTensor& tensor, const TensorPart& part,
                    std::int64_t expert, const at::Tensor& rows) {
-  const QuantisedShape shape{.format = *tensor.format, .rows = rows.size(0), .columns = rows.size(1)};
+  const bool is_slice = !tensor.is_of_all_experts && tensor.parts.size() > 1;
+  const QuantisedShape shape{
+      .format = *tensor.format, .rows = is_slice ? tensor.shape.front() : rows.size(0), .columns = rows.size(1)};
   const at::Tensor bytes = at::empty({static_cast<std::int64_t>(QuantisedLayout(shape).num_bytes)}, at::kByte);
   read_quantised_matrix(weights, tensor, part, expert,
                         {.shape = shape, .bytes = static_cast<std::byte*>(bytes.mutable_data_ptr())});
-  rows.copy_(expanded_matrix(bytes, shape, 0, rows.scalar_type()));
+  const at::Tensor values = expanded_matrix(bytes, shape, 0, rows.scalar_type());
+  rows.copy_(is_slice ? values.narrow(0, part.first_row, rows.size(0)) : values);
 }
 
 // Calls read(number, rows) for the matrix, or the matrix of each expert, of which `tensor` has values.
@@ -102,8 +124,11 @@ void read_part_of(const Files& files, const CheckpointTensor& tensor, const Tens
     const std::int64_t first = number * matrix.num_elements();
     if (is_one_piece(tensor, part)) {
       read_elements(files, tensor.name, first + part.first_row * matrix.columns, rows);
+    } else if (tensor.is_transposed) {
+      read_transposed(files, tensor, part, first, rows);
     } else {
-      read_rows(files, tensor, part, first, rows);
+      RP_ASSERT(!tensor.is_of_all_experts);
+      read_apart(files, tensor, part, rows);
     }
   });
 }
@@ -114,6 +139,23 @@ void write_elements(SafetensorsWriter& writer, const std::string& name, const at
     const at::Tensor piece =
         elements.narrow(0, first, std::min(kPieceElements, elements.numel() - first)).to(dtype).contiguous();
     writer.write(name, piece.const_data_ptr(), piece.nbytes());
+  }
+}
+
+// Writes a tensor whose parts take turns in each of its rows. Few rows at a time are put together,
+// because the tensor may be the largest of the model.
+void write_rows_in_turn(SafetensorsWriter& writer, const CheckpointTensor& tensor, at::ScalarType dtype,
+                        const PartSource& source) {
+  const std::int64_t columns = matrix_of(tensor).columns;
+  std::vector<at::Tensor> values;
+  for (const TensorPart& part : tensor.parts) values.push_back(source(part, part.expert).detach());
+  const std::int64_t at_once = std::max<std::int64_t>(kPieceElements / (columns * tensor.rows_in_row), 1);
+  for (std::int64_t first = 0; first < tensor.shape.front(); first += at_once) {
+    const std::int64_t count = std::min(at_once, tensor.shape.front() - first);
+    const at::Tensor rows = at::empty({count, tensor.rows_in_row, columns}, dtype);
+    for (std::size_t i = 0; i < values.size(); ++i)
+      rows.select(1, tensor.parts[i].first_row).copy_(values[i].narrow(0, first, count));
+    writer.write(tensor.name, rows.const_data_ptr(), rows.nbytes());
   }
 }
 
@@ -159,6 +201,7 @@ at::Tensor assemble(const CheckpointTensor& tensor, std::int64_t expert, at::Sca
 
 void write_tensor(SafetensorsWriter& writer, const CheckpointTensor& tensor, at::ScalarType dtype,
                   const PartSource& source) {
+  if (tensor.rows_in_row > 1) return write_rows_in_turn(writer, tensor, dtype, source);
   const bool is_in_order =
       std::ranges::all_of(tensor.parts, [&](const TensorPart& part) { return is_one_piece(tensor, part); });
   const std::int64_t num_shares = tensor.is_of_all_experts ? tensor.shape.front() : 1;

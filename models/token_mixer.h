@@ -9,6 +9,7 @@
 
 #include "model_files/config/model_config.h"
 #include "models/layer_parameters.h"
+#include "models/layers/attention.h"
 #include "models/layers/ops.h"
 
 namespace rp::models {
@@ -22,6 +23,9 @@ struct Norm {
   [[nodiscard]] at::Tensor operator()(const at::Tensor& x, const at::Tensor& weight) const {
     return weight.defined() ? rms_norm(x, weight, epsilon, kind) : x;
   }
+
+  // Returns x divided by its root mean square over the last dimension.
+  [[nodiscard]] at::Tensor without_weight(const at::Tensor& x) const;
 };
 
 // Computes the part of one decoder layer in which tokens exchange data.
@@ -31,7 +35,10 @@ class TokenMixer {
 
   // Computes x [b, t, h] -> [b, t, h]. `documents_bk` are the lengths of packed documents
   // (models/layers/documents.h), between which nothing passes; undefined: each sequence is one.
-  [[nodiscard]] virtual at::Tensor forward(const at::Tensor& x_bth, const at::Tensor& documents_bk) = 0;
+  // `shared`: the keys and values of the layer that AttentionConfig::keys_of_layer names or, if it
+  // names none, where to put those of this layer, which other layers use; null if no other does.
+  [[nodiscard]] virtual at::Tensor forward(const at::Tensor& x_bth, const at::Tensor& documents_bk,
+                                           KeysAndValues* shared) = 0;
 
   // Sets the probability with which LoRA pairs drop an input.
   virtual void set_dropout(double dropout) = 0;

@@ -123,17 +123,24 @@ double read_rotated_part(const ConfigSection& file, const ConfigSection& rope, s
 // `rope` is the object under `key`.
 RopeConfig read_rope(const ConfigSection& file, const ConfigSection& rope, const char* key,
                      const RopeDefaults& defaults, std::int64_t max_positions) {
-  RopeConfig result{.theta = rope.has("rope_theta") ? rope.number("rope_theta", 1, 1e15) : defaults.theta,
-                    .rotated_part = read_rotated_part(file, rope, defaults.rotated_part)};
   const std::string type = rope.text("rope_type", rope.text("type", "default").c_str());
+  const bool is_proportional = type == "proportional";
+  RopeConfig result{
+      .theta = rope.has("rope_theta") ? rope.number("rope_theta", 1, 1e15) : defaults.theta,
+      .rotated_part = read_rotated_part(file, rope, is_proportional ? std::optional(1.0) : defaults.rotated_part)};
   if (type == "default") return result;
   result.kind = type == "linear"   ? RopeConfig::Kind::kLinear
                 : type == "llama3" ? RopeConfig::Kind::kLlama3
                 : type == "yarn"   ? RopeConfig::Kind::kYarn
+                : is_proportional  ? RopeConfig::Kind::kProportional
                                    : RopeConfig::Kind::kNone;
   if (result.kind == RopeConfig::Kind::kNone) {
     throw file.refuse(key, ": rope_type is ", quoted_name(type),
-                      "; the supported ones are 'default', 'linear', 'llama3' and 'yarn'");
+                      "; the supported ones are 'default', 'linear', 'llama3', 'proportional' and 'yarn'");
+  }
+  if (is_proportional) {
+    if (rope.has("factor")) result.factor = rope.number("factor", 1, kMaxFactor);
+    return result;
   }
   result.factor = rope.number("factor", 1, kMaxFactor);
   if (result.kind == RopeConfig::Kind::kLinear) return result;

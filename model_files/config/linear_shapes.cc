@@ -37,7 +37,7 @@ class LinearList {
       linears.back().has_bias = mlp.has_bias;
       linears.back().is_expert_part = true;
     }
-    const std::string start = mlp.experts ? "mlp.experts." : "mlp.";
+    const std::string start = mlp.experts ? mlp.experts->name + "." : "mlp.";
     add_part(start + "gate_proj", mlp.intermediate, hidden_);
     add_part(start + "up_proj", mlp.intermediate, hidden_);
     add_part(start + "down_proj", hidden_, mlp.intermediate);
@@ -47,6 +47,13 @@ class LinearList {
     add(shared.name + ".up_proj", shared.intermediate, hidden_);
     add(shared.name + ".down_proj", hidden_, shared.intermediate);
     if (shared.has_gate) add_gate(shared.name + "_gate", 1);
+  }
+
+  void add_per_layer_input(const PerLayerInputConfig& input) {
+    add("per_layer_input_gate", input.width, hidden_);
+    add("per_layer_projection", hidden_, input.width);
+    add(kPerLayerProjection, input.width, hidden_);
+    linears.back().is_slice = true;
   }
 
   std::vector<LinearShape> linears;
@@ -64,8 +71,10 @@ class LinearList {
   void add_attention(const AttentionConfig& attention) {
     const std::int64_t queries = (attention.has_output_gate ? 2 : 1) * attention.query_width();
     add("self_attn.q_proj", queries, hidden_, attention.qkv_bias);
-    add("self_attn.k_proj", attention.kv_width(), hidden_, attention.qkv_bias);
-    add("self_attn.v_proj", attention.kv_width(), hidden_, attention.qkv_bias);
+    if (!attention.keys_of_layer) {
+      add("self_attn.k_proj", attention.kv_width(), hidden_, attention.qkv_bias);
+      if (!attention.values_are_keys) add("self_attn.v_proj", attention.kv_width(), hidden_, attention.qkv_bias);
+    }
     add("self_attn.o_proj", hidden_, attention.query_width(), attention.output_bias);
   }
 
@@ -99,6 +108,7 @@ std::vector<LinearShape> linears_of(const DecoderLayerConfig& layer, std::int64_
   LinearList list(hidden);
   list.add_mixer(layer);
   list.add_feed_forward(layer.mlp);
+  if (layer.per_layer_input) list.add_per_layer_input(*layer.per_layer_input);
   return std::move(list.linears);
 }
 

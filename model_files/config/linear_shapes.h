@@ -21,7 +21,12 @@ struct LinearShape {
   std::int64_t uses_per_token = 1;
   bool is_expert_part = false;  // a layer of the experts or the router
   bool is_gate = false;         // few outputs that decide: a router, gates of a whole head
+  // These outputs of a linear layer that all decoder layers have in common. They have no pair of their own.
+  bool is_slice = false;
 };
+// The name of the linear layer that computes per-layer inputs from embeddings, of which each layer has a slice.
+inline constexpr const char* kPerLayerProjection = "per_layer_model_projection";
+
 // Returns the linear layers in the order of the computation.
 [[nodiscard]] std::vector<LinearShape> linears_of(const DecoderLayerConfig& layer, std::int64_t hidden);
 

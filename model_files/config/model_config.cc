@@ -9,6 +9,7 @@
 #include "model_files/config/config_section.h"
 #include "model_files/config/embedded_files.h"
 #include "model_files/config/families/family.h"
+#include "model_files/config/layer_border.h"
 #include "model_files/config/linear_shapes.h"
 #include "model_files/config/nearest_family.h"
 #include "model_files/config/quantization_config.h"
@@ -107,7 +108,8 @@ void add_rope(Line& line, const RopeConfig& rope) {
 void add_attention(Line& line, const AttentionConfig& attention) {
   line.add("attention", attention.num_heads, attention.num_kv_heads, attention.head_dim, attention.scale,
            attention.window, attention.qkv_bias, attention.output_bias, static_cast<int>(attention.head_norm),
-           attention.has_sinks, attention.has_output_gate, attention.query_growth, attention.query_growth_positions);
+           attention.has_sinks, attention.has_output_gate, attention.query_growth, attention.query_growth_positions,
+           attention.normalises_values, attention.values_are_keys, attention.keys_of_layer.value_or(-1));
   add_rope(line, attention.rope);
 }
 
@@ -134,8 +136,11 @@ void add_mlp(Line& line, const MlpConfig& mlp) {
   const ExpertsConfig& experts = *mlp.experts;
   line.add("experts", experts.num, experts.per_token, static_cast<int>(experts.router), experts.normalises,
            experts.num_groups, experts.groups_per_token, experts.weight_scale, experts.balance_coefficient,
-           experts.router_name, experts.is_interleaved);
-  if (experts.shared) line.add("shared", experts.shared->name, experts.shared->intermediate, experts.shared->has_gate);
+           experts.name, experts.router_name, experts.norm, experts.post_norm, experts.is_interleaved);
+  if (experts.shared) {
+    line.add("shared", experts.shared->name, experts.shared->intermediate, experts.shared->post_norm,
+             experts.shared->has_gate);
+  }
 }
 
 }  // namespace
@@ -151,7 +156,16 @@ std::string text_of_layer(const ModelConfig& config, std::int64_t layer) {
   const DecoderLayerConfig& decoder = config.layers[layer - 1];
   add_mixer(line, decoder);
   add_mlp(line, decoder.mlp);
-  line.add("norms", decoder.attention_norm, decoder.attention_post_norm, decoder.mlp_norm, decoder.mlp_post_norm);
+  line.add("norms", decoder.attention_norm, decoder.attention_post_norm, decoder.mlp_norm, decoder.mlp_post_norm,
+           decoder.has_scalar);
+  if (decoder.per_layer_input) {
+    line.add("per_layer_input", decoder.per_layer_input->width, decoder.per_layer_input->vocabulary,
+             static_cast<int>(decoder.per_layer_input->activation));
+  }
+  for (const std::int64_t border : {layer - 1, layer}) {
+    line.add("keys");
+    for (const std::int64_t producer : border_above(config, border).key_layers) line.add(producer);
+  }
   return line.text();
 }
 

@@ -23,11 +23,13 @@ namespace rp {
 // Rotary position embedding of a head, or of its first part, whose first and second halves form the
 // rotated pairs.
 struct RopeConfig {
-  enum class Kind : std::uint8_t { kNone, kPlain, kLinear, kLlama3, kYarn };
+  // kProportional rotates a share of the pairs of a whole head, those that turn fastest.
+  enum class Kind : std::uint8_t { kNone, kPlain, kLinear, kLlama3, kYarn, kProportional };
   Kind kind = Kind::kPlain;
   double theta = 10'000;
-  double rotated_part = 1;  // the share of each head's elements that are rotated; these are its first ones
-  double factor = 1;        // all but kPlain: positions are stretched by this factor
+  // The share of each head's elements that are rotated; these are its first ones. kProportional: the share of pairs.
+  double rotated_part = 1;
+  double factor = 1;  // all but kPlain: positions are stretched by this factor
   // kLlama3, kYarn: the number of positions that the model was first trained on.
   std::int64_t original_positions = 0;
   double low_freq_factor = 1, high_freq_factor = 4;  // kLlama3
@@ -51,6 +53,12 @@ struct AttentionConfig {
   // as one row.
   enum class HeadNorm : std::uint8_t { kNone, kEachHead, kWholeRow };
   HeadNorm head_norm = HeadNorm::kNone;
+  bool normalises_values = false;  // values pass a norm over each head without a weight
+  // There is no projection of values: they are the keys before their norm.
+  bool values_are_keys = false;
+  // The decoder layer, counted from 0, whose keys and values this one uses in place of its own. It is an earlier one
+  // with the same kv heads and head_dim.
+  std::optional<std::int64_t> keys_of_layer{};
   bool has_sinks = false;  // an additional logit for each query head
   // Each output is multiplied by the sigmoid of a gate. The queries' projection has the gates, too: for each head its
   // queries and then its gates.
@@ -66,6 +74,7 @@ struct AttentionConfig {
   [[nodiscard]] std::int64_t kv_width() const { return num_kv_heads * head_dim; }
   // The number of elements of a head that are rotated, as transformers computes it.
   [[nodiscard]] std::int64_t rotated_dim() const {
+    if (rope.kind == RopeConfig::Kind::kProportional) return head_dim;
     return static_cast<std::int64_t>(static_cast<double>(head_dim) * rope.rotated_part);
   }
   bool operator==(const AttentionConfig&) const = default;
@@ -112,7 +121,8 @@ struct DeltaNetConfig {
 struct SharedExpertConfig {
   std::string name{};  // of the module, such as "mlp.shared_expert"
   std::int64_t intermediate = 0;
-  bool has_gate = false;  // its output is multiplied by the sigmoid of a linear layer "NAME_gate" with one output
+  std::string post_norm{};  // the name of a norm of its output; empty: none
+  bool has_gate = false;    // its output is multiplied by the sigmoid of a linear layer "NAME_gate" with one output
 
   bool operator==(const SharedExpertConfig&) const = default;
 };
@@ -124,22 +134,31 @@ struct ExpertsConfig {
   // kSoftmaxFirst: softmax over all experts, then the largest; kLargestFirst: softmax over the
   // largest. kSigmoid (arXiv 2412.19437): the sigmoid of each logit, in fp32; the largest are found
   // after a correction of each expert has been added, which keeps the experts evenly loaded and does
-  // not count in the weights.
-  enum class Router : std::uint8_t { kSoftmaxFirst, kLargestFirst, kSigmoid };
+  // not count in the weights. kScaledInput: kSoftmaxFirst of the router's own norm, without a weight, times a vector
+  // and 1 / sqrt(hidden); the weights are fp32, and are multiplied by a number of each expert at the end.
+  enum class Router : std::uint8_t { kSoftmaxFirst, kLargestFirst, kSigmoid, kScaledInput };
   Router router = Router::kSoftmaxFirst;
   bool normalises = false;  // all but kLargestFirst: the weights of a token's experts are divided by their sum
   // kSigmoid: experts are in groups of equal size. A token's experts are in groups_per_token of them,
   // those with the largest sums of their two largest experts.
   std::int64_t num_groups = 1, groups_per_token = 1;
-  double weight_scale = 1;         // kSigmoid: the weights are multiplied by it at the end
-  double balance_coefficient = 0;  // of the auxiliary loss
-  std::string router_name = "mlp.gate";
+  double weight_scale = 1;               // kSigmoid: the weights are multiplied by it at the end
+  double balance_coefficient = 0;        // of the auxiliary loss
+  std::string name = "mlp.experts";      // of the module
+  std::string router_name = "mlp.gate";  // of its linear layer
+  // The name of a norm that the experts have instead of the MLP's. Router and norm then read the sum that the MLP's
+  // norm reads. Empty: none.
+  std::string norm{};
+  std::string post_norm{};  // the name of a norm of the experts' output; empty: none
   bool is_interleaved =
       false;  // the layout of files with all experts in one tensor: ExpertLayout::kInterleaved, else kFused
   std::optional<SharedExpertConfig> shared{};
 
   // Returns the name of the corrections of kSigmoid, as in transformers.
   [[nodiscard]] std::string correction_name() const { return router_name + ".e_score_correction_bias"; }
+  // Returns the names of the vector and of the experts' numbers of kScaledInput.
+  [[nodiscard]] std::string scale_name() const { return "router.scale"; }
+  [[nodiscard]] std::string expert_scale_name() const { return "router.per_expert_scale"; }
   bool operator==(const ExpertsConfig&) const = default;
 };
 
@@ -154,6 +173,17 @@ struct MlpConfig {
   bool operator==(const MlpConfig&) const = default;
 };
 
+// What a decoder layer reads of each token in addition to x: a row of a table of its own, and a projection of the
+// token's embedding, as in Gemma 4. The layer adds post(projection(act(gate(x)) * input)) to x. In files, the tables of
+// all layers are one tensor, and so are the projections.
+struct PerLayerInputConfig {
+  std::int64_t width = 0;
+  std::int64_t vocabulary = 0;  // rows of the table
+  Activation activation = Activation::kGeluTanh;
+
+  bool operator==(const PerLayerInputConfig&) const = default;
+};
+
 // A decoder layer: x += post(attention(pre(x))); x += post(mlp(pre(x))). A norm whose name is empty
 // does not exist.
 struct DecoderLayerConfig {
@@ -164,6 +194,8 @@ struct DecoderLayerConfig {
   MlpConfig mlp{};
   std::string attention_norm = "input_layernorm", mlp_norm = "post_attention_layernorm";
   std::string attention_post_norm{}, mlp_post_norm{};
+  std::optional<PerLayerInputConfig> per_layer_input{};  // all layers of a model have it, or none
+  bool has_scalar = false;                               // x is multiplied by a number at the end, which is not trained
 
   bool operator==(const DecoderLayerConfig&) const = default;
 };

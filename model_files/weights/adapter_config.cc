@@ -87,17 +87,19 @@ std::vector<CheckpointTensor> adapter_tensors(const ModelConfig& config, const T
       const bool is_saved = !tensor.is_pair && modules.contains(module_of(called));
       if (!tensor.is_pair && !is_saved) continue;
       const std::string name = cat(kPrefix, called);
-      if (!tensor.name.starts_with(kExpertsPrefix)) {
-        tensors.push_back({.name = name, .shape = tensor.shape, .layer = layer, .parts = {{.parameter = tensor.name}}});
+      if (is_of_whole_model(tensor.name)) {
+        add_slice(config, layer, tensor, name, tensors);
         continue;
       }
-      const std::size_t place =
-          name.size() - tensor.name.size() + kExpertsPrefix.size();  // position of the expert's number
+      if (!tensor.is_of_experts) {
+        tensors.push_back({.name = name, .shape = tensor.shape, .parts = {{.layer = layer, .parameter = tensor.name}}});
+        continue;
+      }
+      const std::size_t place = name.size() - name_of_expert_part(tensor.name).size();  // of the expert's number
       for (std::int64_t expert = 0; expert < tensor.shape.front(); ++expert) {
         tensors.push_back({.name = cat(name.substr(0, place), expert, ".", name.substr(place)),
                            .shape = {tensor.shape.begin() + 1, tensor.shape.end()},
-                           .layer = layer,
-                           .parts = {{.parameter = tensor.name, .expert = expert}}});
+                           .parts = {{.layer = layer, .parameter = tensor.name, .expert = expert}}});
       }
     }
   }

@@ -19,7 +19,7 @@ using Shape = std::vector<std::int64_t>;
 // Returns the common prefix of the names that all experts' tensors of a layer have in files.
 // `called` is the name of the parameter in files.
 std::string start_of_experts(const std::string& called, const LayerTensor& tensor) {
-  return called.substr(0, called.size() - tensor.name.size() + kExpertsPrefix.size());
+  return called.substr(0, called.size() - name_of_expert_part(tensor.name).size());
 }
 
 void add_each_expert(const std::string& called, const LayerTensor& tensor, std::int64_t layer,
@@ -28,8 +28,7 @@ void add_each_expert(const std::string& called, const LayerTensor& tensor, std::
   for (std::int64_t expert = 0; expert < tensor.shape.front(); ++expert) {
     tensors.push_back({.name = cat(start, expert, ".", called.substr(start.size())),
                        .shape = Shape(tensor.shape.begin() + 1, tensor.shape.end()),
-                       .layer = layer,
-                       .parts = {{.parameter = tensor.name, .expert = expert}},
+                       .parts = {{.layer = layer, .parameter = tensor.name, .expert = expert}},
                        .format = tensor.file_format});
   }
 }
@@ -38,21 +37,22 @@ void add_each_expert(const std::string& called, const LayerTensor& tensor, std::
 void add_all_experts(const std::string& called, const LayerTensor& tensor, std::int64_t layer, ExpertLayout layout,
                      std::vector<CheckpointTensor>& tensors) {
   constexpr std::string_view kGate = "gate_proj", kUp = "up_proj", kDown = "down_proj";
-  const std::string_view projection = std::string_view(tensor.name).substr(kExpertsPrefix.size());
+  const std::string_view projection = name_of_expert_part(tensor.name);
+  const std::string prefix = tensor.name.substr(0, tensor.name.size() - projection.size());
   if (projection.starts_with(kUp)) return;
   const bool is_bias = projection.ends_with(".bias");
   CheckpointTensor fused{.name = cat(start_of_experts(called, tensor),
                                      projection.starts_with(kGate) ? "gate_up_proj" : kDown, is_bias ? "_bias" : ""),
                          .shape = tensor.shape,
-                         .layer = layer,
-                         .parts = {{.parameter = tensor.name}},
+                         .parts = {{.layer = layer, .parameter = tensor.name}},
                          .is_of_all_experts = true};
   if (projection.starts_with(kGate)) {
     const bool takes_turns = layout != ExpertLayout::kFused;
     const std::int64_t rows = tensor.shape[1];
     fused.shape[1] = 2 * rows;
     fused.parts.front().row_step = takes_turns ? 2 : 1;
-    fused.parts.push_back({.parameter = cat(kExpertsPrefix, kUp, is_bias ? ".bias" : ".weight"),
+    fused.parts.push_back({.layer = layer,
+                           .parameter = cat(prefix, kUp, is_bias ? ".bias" : ".weight"),
                            .first_row = takes_turns ? 1 : rows,
                            .row_step = takes_turns ? 2 : 1});
   }
@@ -67,8 +67,7 @@ void add_all_experts(const std::string& called, const LayerTensor& tensor, std::
 // Returns the name in files of the weight of a linear layer, for experts that of the first one.
 std::string weight_in_checkpoint(const ModelConfig& config, std::int64_t layer, const LinearShape& linear) {
   std::string called = name_in_checkpoint(config, layer, linear.name) + ".weight";
-  if (linear.num_experts > 0)
-    called.insert(name_in_checkpoint(config, layer, std::string(kExpertsPrefix)).size(), "0.");
+  if (linear.num_experts > 0) called.insert(called.size() - name_of_expert_part(linear.name + ".weight").size(), "0.");
   return called;
 }
 
@@ -133,6 +132,24 @@ std::int64_t CheckpointTensor::num_elements() const {
   return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
 }
 
+void add_slice(const ModelConfig& config, std::int64_t layer, const LayerTensor& tensor, const std::string& called,
+               std::vector<CheckpointTensor>& tensors) {
+  const std::int64_t slice = layer - 1;
+  auto whole = std::ranges::find(tensors, called, &CheckpointTensor::name);
+  if (whole == tensors.end()) {
+    CheckpointTensor added{.name = called, .shape = tensor.shape, .format = tensor.file_format};
+    if (tensor.is_table) added.rows_in_row = config.num_layers();
+    if (tensor.tied_group < 0) added.shape[tensor.is_table ? 1 : 0] *= config.num_layers();
+    whole = tensors.insert(tensors.end(), std::move(added));
+  } else if (tensor.tied_group >= 0) {
+    return;
+  }
+  whole->parts.push_back({.layer = layer,
+                          .parameter = tensor.name,
+                          .first_row = tensor.is_table ? slice : slice * tensor.shape.front(),
+                          .row_step = whole->rows_in_row});
+}
+
 std::vector<CheckpointTensor> checkpoint_tensors(const ModelConfig& config, ExpertLayout layout) {
   std::vector<CheckpointTensor> tensors;
   std::int64_t number = 0;
@@ -140,11 +157,12 @@ std::vector<CheckpointTensor> checkpoint_tensors(const ModelConfig& config, Expe
     for (const LayerTensor& tensor : layer.tensors) {
       if (tensor.name == kHeadTensor && config.tied_head) continue;
       const std::string called = name_in_checkpoint(config, number, tensor.name);
-      if (!tensor.is_of_experts) {
+      if (is_of_whole_model(tensor.name)) {
+        add_slice(config, number, tensor, called, tensors);
+      } else if (!tensor.is_of_experts) {
         tensors.push_back({.name = called,
                            .shape = tensor.shape,
-                           .layer = number,
-                           .parts = {{.parameter = tensor.name}},
+                           .parts = {{.layer = number, .parameter = tensor.name}},
                            .format = tensor.file_format});
       } else if (layout == ExpertLayout::kEach) {
         add_each_expert(called, tensor, number, tensors);

@@ -1,6 +1,5 @@
 // model_files/weights/checkpoint_tensors.h
-// Lists the tensors of a model's checkpoint, and the layer and the parameters that each consists
-// of.
+// Lists the tensors of a model's checkpoint, and the parameters that each consists of.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +20,9 @@ namespace rp {
 // Rows of a parameter that are rows of a tensor in files. Rows are counted by the first dimension:
 // they are the outputs of a linear layer.
 struct TensorPart {
+  // The layer's index in the sequential model: 0 is the embedding, 1 to num_layers() are the decoder
+  // layers, and num_layers() + 1 is the head (final norm and LM head).
+  std::int64_t layer = 0;
   std::string parameter{};     // the parameter's name within the layer (layer_tensors.h)
   std::int64_t expert = -1;    // the expert whose part of the parameter this is; -1: the whole parameter
   std::int64_t first_row = 0;  // in the tensor; the others follow at intervals of row_step
@@ -29,18 +31,16 @@ struct TensorPart {
   bool operator==(const TensorPart&) const = default;
 };
 
-// A tensor that a checkpoint or an adapter must have, and the parameters of a layer that it
-// consists of.
+// A tensor that a checkpoint or an adapter must have, and the parameters that it consists of. They are
+// of one layer, except those of is_of_whole_model() (layer_tensors.h).
 struct CheckpointTensor {
   // As in the files, "model.layers.7.mlp.up_proj.weight"; without the suffixes that the tensors of a
   // quantised one have (stored_tensors.h).
   std::string name{};
   std::vector<std::int64_t> shape{};  // as in the files; for a quantised tensor the shape of its numbers
-  // The index in the sequential model: 0 is the embedding, 1 to num_layers() are the decoder
-  // layers, and num_layers() + 1 is the head (final norm and LM head). A tied LM head has no tensor
-  // of its own.
-  std::int64_t layer = 0;
-  std::vector<TensorPart> parts{};  // together the whole tensor, in order of their first rows
+  std::vector<TensorPart> parts{};    // together the whole tensor, in order of their first rows
+  // Each row of the tensor is this many rows of parameters, one after the other.
+  std::int64_t rows_in_row = 1;
   // The first dimension of the tensor and of its parameters is the expert; `parts` are rows of each
   // expert.
   bool is_of_all_experts = false;
@@ -50,7 +50,13 @@ struct CheckpointTensor {
   [[nodiscard]] std::int64_t num_elements() const;
 };
 
-// Returns all tensors in order of layer, for files that store experts in `layout`.
+// Adds what layer number `layer` has of a tensor of the whole model to `tensors`. `called`: the
+// tensor's name in files.
+void add_slice(const ModelConfig& config, std::int64_t layer, const LayerTensor& tensor, const std::string& called,
+               std::vector<CheckpointTensor>& tensors);
+
+// Returns all tensors in order of their first layer, for files that store experts in `layout`. A tied
+// LM head has no tensor of its own.
 [[nodiscard]] std::vector<CheckpointTensor> checkpoint_tensors(const ModelConfig& config,
                                                                ExpertLayout layout = ExpertLayout::kEach);
 

@@ -10,7 +10,7 @@
 namespace rp {
 namespace {
 
-// Returns the layout of a tensor whose name continues with `rest` after "mlp.experts."; nullopt if
+// Returns the layout of a tensor whose name continues with `rest` after that of the experts' module; nullopt if
 // the name occurs in several layouts or in none.
 std::optional<ExpertLayout> layout_of(std::string_view rest, bool is_interleaved) {
   if (!rest.empty() && rest.front() >= '0' && rest.front() <= '9') return ExpertLayout::kEach;
@@ -22,6 +22,11 @@ std::optional<ExpertLayout> layout_of(std::string_view rest, bool is_interleaved
 
 }  // namespace
 
+std::string_view name_of_expert_part(std::string_view parameter) {
+  constexpr std::string_view kModule = "experts.";
+  return parameter.substr(parameter.find(kModule) + kModule.size());
+}
+
 ExpertLayout find_expert_layout(const ModelConfig& config, const WeightFiles& weights) {
   std::optional<ExpertLayout> found;
   std::string example;
@@ -29,7 +34,7 @@ ExpertLayout find_expert_layout(const ModelConfig& config, const WeightFiles& we
   for (std::int64_t i = 0; i < config.num_layers(); ++i) {
     const auto& experts = config.layers[i].mlp.experts;
     if (!experts) continue;
-    const std::string prefix = name_in_checkpoint(config, i + 1, std::string(kExpertsPrefix));
+    const std::string prefix = name_in_checkpoint(config, i + 1, experts->name + ".");
     for (auto name = std::ranges::lower_bound(names, prefix); name != names.end() && name->starts_with(prefix);
          ++name) {
       const std::optional<ExpertLayout> layout =

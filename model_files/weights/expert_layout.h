@@ -11,8 +11,9 @@
 
 namespace rp {
 
-// The prefix of the names of the experts' parameters and of their tensors in files.
-inline constexpr std::string_view kExpertsPrefix = "mlp.experts.";
+// Returns the end of the name of an experts' parameter, such as "gate_proj.weight" for
+// "mlp.experts.gate_proj.weight".
+[[nodiscard]] std::string_view name_of_expert_part(std::string_view parameter);
 
 enum class ExpertLayout : std::uint8_t {
   // One tensor for each expert and projection: "3.gate_proj.weight" [out, in], "3.gate_proj.bias"

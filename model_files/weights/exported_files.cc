@@ -129,7 +129,7 @@ ExportedFiles exported_files(const ModelConfig& config, const WeightFiles& weigh
   if (config.tied_head) {
     const CheckpointTensor head{.name = head_in_checkpoint(config),
                                 .shape = {config.vocabulary, config.hidden},
-                                .parts = {{.parameter = "weight"}}};
+                                .parts = {{.layer = 0, .parameter = "weight"}}};
     for (auto* tensors : {&read, &exported.tensors}) tensors->push_back(head);
   }
   const Places places = places_of(read);

@@ -19,6 +19,11 @@
 
 namespace rp::models {
 
+// Keys and values [b, t, m, d] and [b, t, m, e], keys after their rotation.
+struct KeysAndValues {
+  at::Tensor keys, values;
+};
+
 // Defines which positions each position sees, and how scores become probabilities.
 struct AttentionRule {
   std::optional<double> scale{};  // factor of the scores; none: 1 / sqrt(d)

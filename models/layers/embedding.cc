@@ -123,4 +123,8 @@ at::Tensor embed(const at::Tensor& weight_vh, const at::Tensor& ids_bt, std::int
   return EmbedOnCpu::apply(weight_vh, ids_bt, padding_id);
 }
 
+double rounded_scale(double scale, at::ScalarType dtype) {
+  return at::scalar_tensor(scale, at::kDouble).to(dtype).item<double>();
+}
+
 }  // namespace rp::models

@@ -21,4 +21,7 @@ namespace rp::models {
 // and so is any loss that is computed from it; the id gets no gradient.
 [[nodiscard]] at::Tensor embed(const at::Tensor& weight_vh, const at::Tensor& ids_bt, std::int64_t padding_id = -1);
 
+// Returns a factor of embeddings as transformers multiplies by it: rounded to the dtype of activations.
+[[nodiscard]] double rounded_scale(double scale, at::ScalarType dtype);
+
 }  // namespace rp::models

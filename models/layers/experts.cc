@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <cmath>
 #include <limits>
 
 #include "models/layers/grouped_linear.h"
@@ -19,7 +20,7 @@ using torch::autograd::variable_list;
 
 struct Routing {
   at::Tensor experts_nk;        // int64
-  at::Tensor weights_nk;        // in the activations' dtype; of kSigmoid, fp32
+  at::Tensor weights_nk;        // in the activations' dtype; of kSigmoid and kScaledInput, fp32
   at::Tensor probabilities_ne;  // fp32
 };
 
@@ -51,10 +52,18 @@ Routing route_by_sigmoid(const at::Tensor& x_nh, const ExpertWeights& weights, c
   return {experts_nk, weights_nk, scores_ne / scores_ne.sum(-1, /*keepdim=*/true)};
 }
 
-Routing route(const at::Tensor& x_nh, const ExpertWeights& weights, const ExpertsConfig& config) {
-  if (config.router == ExpertsConfig::Router::kSigmoid) return route_by_sigmoid(x_nh, weights, config);
-  const at::Tensor logits_ne = linear(x_nh, weights.router);
-  if (config.router == ExpertsConfig::Router::kLargestFirst) {
+// Returns what the router of kScaledInput multiplies by its weight.
+at::Tensor scaled_input(const at::Tensor& x_nh, const ExpertWeights& weights, double epsilon) {
+  return rms_norm(x_nh, weights.router_scale_h, epsilon, NormKind::kRounded) *
+         (1 / std::sqrt(static_cast<double>(x_nh.size(1))));
+}
+
+Routing route(const at::Tensor& x_nh, const ExpertWeights& weights, const ExpertsConfig& config, double epsilon) {
+  using Router = ExpertsConfig::Router;
+  if (config.router == Router::kSigmoid) return route_by_sigmoid(x_nh, weights, config);
+  const bool is_scaled = config.router == Router::kScaledInput;
+  const at::Tensor logits_ne = linear(is_scaled ? scaled_input(x_nh, weights, epsilon) : x_nh, weights.router);
+  if (config.router == Router::kLargestFirst) {
     const at::Tensor experts_nk = choose(logits_ne, config.per_token);
     return {experts_nk, logits_ne.gather(1, experts_nk).softmax(-1), logits_ne.softmax(-1, at::kFloat)};
   }
@@ -62,6 +71,10 @@ Routing route(const at::Tensor& x_nh, const ExpertWeights& weights, const Expert
   const at::Tensor experts_nk = choose(probabilities_ne, config.per_token);
   at::Tensor weights_nk = probabilities_ne.gather(1, experts_nk);
   if (config.normalises) weights_nk = weights_nk / weights_nk.sum(-1, /*keepdim=*/true);
+  if (is_scaled) {
+    const at::Tensor scales_ne = weights.expert_scale_e.to(at::kFloat).expand({x_nh.size(0), config.num});
+    return {experts_nk, weights_nk * scales_ne.gather(1, experts_nk), probabilities_ne};
+  }
   return {experts_nk, weights_nk.to(x_nh.scalar_type()), probabilities_ne};
 }
 
@@ -144,10 +157,10 @@ at::Tensor product_of_experts(const at::Tensor& rows, const LinearWeights& weigh
 
 }  // namespace
 
-MixtureOutput mixture_of_experts(const at::Tensor& x, const ExpertWeights& weights, const ExpertsConfig& config,
-                                 Activation activation) {
+MixtureOutput mixture_of_experts(const at::Tensor& x, const at::Tensor& router_x, const ExpertWeights& weights,
+                                 const ExpertsConfig& config, Activation activation, double epsilon) {
   const at::Tensor x_nh = x.flatten(0, -2);
-  const Routing routing = route(x_nh, weights, config);
+  const Routing routing = route(router_x.flatten(0, -2), weights, config, epsilon);
   const Sorted sorted = sort_by_expert(routing.experts_nk, config.num);
   const at::Tensor rows = RowsOfPairs::apply(x_nh, sorted.pairs, sorted.places);
   const at::Tensor inner =

@@ -18,8 +18,10 @@
 namespace rp::models {
 
 struct ExpertWeights {
-  LinearWeights router{};     // [e, h]
-  at::Tensor correction_e{};  // of Router::kSigmoid, fp32
+  LinearWeights router{};       // [e, h]
+  at::Tensor correction_e{};    // of Router::kSigmoid, fp32
+  at::Tensor router_scale_h{};  // of Router::kScaledInput
+  at::Tensor expert_scale_e{};  // likewise
   // All experts' weights: [e, i, h], [e, i, h], [e, h, i]; their biases: [e, i], [e, i], [e, h].
   LinearWeights gate{}, up{}, down{};
 };
@@ -29,10 +31,13 @@ struct MixtureOutput {
   ExpertBalance balance;  // of this router
 };
 
-// Computes x [..., h] -> [..., h]. Differentiable, except the choice of experts. A token's outputs
-// are multiplied by its weights, which have the dtype of x, then rounded, and added in fp32. With
-// Router::kSigmoid the weights are fp32, and only the sum is rounded. Deterministic.
-[[nodiscard]] MixtureOutput mixture_of_experts(const at::Tensor& x, const ExpertWeights& weights,
-                                               const ExpertsConfig& config, Activation activation);
+// Computes x [..., h] -> [..., h], for experts that are chosen by `router_x`, which is usually x.
+// Differentiable, except the choice of experts. A token's outputs are multiplied by its weights, which
+// have the dtype of x, then rounded, and added in fp32. With Router::kSigmoid and kScaledInput the
+// weights are fp32, and only the sum is rounded. `epsilon` is that of the router's norm, of
+// kScaledInput. Deterministic.
+[[nodiscard]] MixtureOutput mixture_of_experts(const at::Tensor& x, const at::Tensor& router_x,
+                                               const ExpertWeights& weights, const ExpertsConfig& config,
+                                               Activation activation, double epsilon);
 
 }  // namespace rp::models

@@ -82,7 +82,7 @@ at::Tensor of_each_document(const at::Tensor& q_btnd, const at::Tensor& k_btmd, 
 // Returns whether LibTorch's flash kernel supports these tensors on this card.
 bool takes_flash(const at::Tensor& q_btnd, const at::Tensor& k_btmd, const at::Tensor& v_btmd) {
   const std::int64_t d = q_btnd.size(3);
-  if (!q_btnd.is_cuda() || q_btnd.scalar_type() == at::kFloat || d % 8 != 0 || d > 256) return false;
+  if (!q_btnd.is_cuda() || q_btnd.scalar_type() == at::kFloat || d % 8 != 0 || d > kLargestFlashHead) return false;
   const std::int64_t choice =
       at::_fused_sdp_choice(q_btnd.transpose(1, 2), k_btmd.transpose(1, 2), v_btmd.transpose(1, 2), /*attn_mask=*/{},
                             /*dropout_p=*/0.0, /*is_causal=*/true, /*scale=*/std::nullopt,

@@ -61,6 +61,10 @@ at::Tensor rotary_frequencies(const RopeConfig& rope, std::int64_t head_dim) {
     case RopeConfig::Kind::kPlain: return frequencies;
     case RopeConfig::Kind::kLinear: return frequencies / rope.factor;
     case RopeConfig::Kind::kLlama3: return stretched_by_wavelength(frequencies, rope);
+    case RopeConfig::Kind::kProportional: {
+      const auto num_rotated = static_cast<std::int64_t>(rope.rotated_part * static_cast<double>(head_dim) / 2);
+      return at::where(at::arange(head_dim / 2) < num_rotated, frequencies / rope.factor, 0.0F);
+    }
     case RopeConfig::Kind::kYarn: return stretched_by_ramp(exponents, rope, head_dim);
   }
   RP_ASSERT(false);

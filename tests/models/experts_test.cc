@@ -133,7 +133,7 @@ TEST(Experts, AreTheSumOverTheChosenOnesWithEveryGradient) {
         const at::Tensor x64 = x.detach().to(at::kDouble).requires_grad_(true);
         RecomputeContext context;
         const RecomputeScope scope(context);
-        const at::Tensor y = mixture_of_experts(x, weights, config, Activation::kClampedSwish).y;
+        const at::Tensor y = mixture_of_experts(x, x, weights, config, Activation::kClampedSwish, 0).y;
         const at::Tensor expected = plain_mixture(x64.flatten(0, 1), exact, config).view(x.sizes());
         EXPECT_LE(relative_difference(y.detach(), expected.detach()), tolerance);
         const at::Tensor grad = at::randn(y.sizes()).to(dtype);
@@ -162,8 +162,8 @@ TEST(Experts, BiasesAddToTheLeafsOwnGradient) {
   RecomputeContext context;
   const RecomputeScope scope(context);
   const ExpertsConfig config{.num = kNum, .per_token = kNum, .router = ExpertsConfig::Router::kLargestFirst};
-  torch::autograd::backward(
-      {mixture_of_experts(leaf({4, kHidden}, at::kBFloat16), weights, config, Activation::kSilu).y.sum()});
+  const at::Tensor x = leaf({4, kHidden}, at::kBFloat16);
+  torch::autograd::backward({mixture_of_experts(x, x, weights, config, Activation::kSilu, 0).y.sum()});
   EXPECT_EQ(weights.gate.bias_o.grad().const_data_ptr<float>(), before);
   // The gradient of the last product's results is the router's weights, whose sum is 1 for each of
   // the 4 tokens.

@@ -84,6 +84,33 @@ def gemma3_text(choose: random.Random) -> dict:
     return common(choose) | changes
 
 
+def gemma4_text(choose: random.Random) -> dict:
+    """The last layer has full attention. Layers without keys and values of their own follow one of each kind of attention."""
+    values = common(choose)
+    num_shared, experts = choose.choice([0, 0, 1, 2, 3]), choose.choice([0, 0, 3, 5])
+    per_layer = choose.choice([6, 8, 16] if num_shared else [0, 6, 8, 16])  # transformers cannot share keys without per-layer inputs
+    kinds = ["full_attention", "sliding_attention"]
+    types = choose.sample(kinds, 2) + choose.choices(kinds, k=choose.choice([0, 1]) + num_shared - 1) if num_shared else choose.choices(kinds, k=choose.choice([0, 1, 2]))
+    types.append("full_attention")
+    values |= {"num_hidden_layers": len(types), "layer_types": types, "num_kv_shared_layers": num_shared,
+               "hidden_activation": "gelu_pytorch_tanh", "sliding_window": window(choose), "attention_bias": choose.random() < 0.2,
+               "final_logit_softcapping": choose.choice([None, 2.0, 30.0]), "use_double_wide_mlp": choose.random() < 0.5,
+               # Each head of queries, keys and values is normalised: over a handful of elements that amplifies every rounding.
+               "head_dim": choose.choice([8, 12, 16]), "global_head_dim": choose.choice([8, 16, 22]),
+               "attention_k_eq_v": choose.random() < 0.5, "num_global_key_value_heads": choose.choice([None, 1, values["num_attention_heads"]]),
+               "hidden_size_per_layer_input": per_layer, "vocab_size_per_layer_input": values["vocab_size"] + choose.choice([0, 5]),
+               "use_bidirectional_attention": choose.choice([None, "vision"])}
+    if choose.random() < 0.7:
+        full = choose.choice([{"rope_type": "proportional", "rope_theta": 1000.0, "partial_rotary_factor": choose.choice([0.25, 0.6, 1.0])},
+                              random_rope(choose, ("default", "linear"))])
+        values["rope_parameters"] = {"full_attention": full, "sliding_attention": random_rope(choose, ("default",))}
+    if experts:
+        # The normalised weight of a single expert is 1, and then the router's gradient is only rounding.
+        values |= {"enable_moe_block": True, "num_experts": experts, "top_k_experts": choose.randint(2, experts),
+                   "moe_intermediate_size": choose.choice([8, 11, 32])}
+    return values
+
+
 def smollm3(choose: random.Random) -> dict:
     changes = {"attention_bias": choose.random() < 0.3, "mlp_bias": choose.random() < 0.3, "no_rope_layer_interval": choose.choice([1, 2, 4]),
                "rope_parameters": random_rope(choose, ("default", "yarn"))}
@@ -215,6 +242,13 @@ def gemma3(choose: random.Random) -> dict:
     return {"text_config": text, "vision_config": vision, "mm_tokens_per_image": 4, "tie_word_embeddings": text["tie_word_embeddings"]}
 
 
+def gemma4(choose: random.Random) -> dict:
+    text = gemma4_text(choose) | {"model_type": "gemma4_text"}
+    vision = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 8,
+              "global_head_dim": 8, "patch_size": 4, "position_embedding_size": 16}
+    return {"text_config": text, "vision_config": vision, "audio_config": None, "tie_word_embeddings": text["tie_word_embeddings"]}
+
+
 def mistral3(choose: random.Random) -> dict:
     text = choose.choice([mistral(choose) | {"model_type": "mistral"}, ministral3(choose) | {"model_type": "ministral3"}])
     vision = {"model_type": "pixtral", "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
@@ -223,6 +257,6 @@ def mistral3(choose: random.Random) -> dict:
 
 
 # By model_type.
-FAMILIES = {"llama": llama, "qwen2": qwen2, "qwen3": qwen3, "qwen3_moe": qwen3_moe, "mistral": mistral, "ministral3": ministral3, "gemma3_text": gemma3_text, "smollm3": smollm3, "olmo3": olmo3,
-            "gpt_oss": gpt_oss, "glm4_moe": glm4_moe, "glm4_moe_lite": glm4_moe_lite, "deepseek_v3": deepseek_v3, "qwen3_5_text": qwen3_5_text, "qwen3_5_moe_text": qwen3_5_moe_text, "gemma3": gemma3, "mistral3": mistral3, "qwen3_5": qwen3_5,
+FAMILIES = {"llama": llama, "qwen2": qwen2, "qwen3": qwen3, "qwen3_moe": qwen3_moe, "mistral": mistral, "ministral3": ministral3, "gemma3_text": gemma3_text, "gemma4_text": gemma4_text, "smollm3": smollm3, "olmo3": olmo3,
+            "gpt_oss": gpt_oss, "glm4_moe": glm4_moe, "glm4_moe_lite": glm4_moe_lite, "deepseek_v3": deepseek_v3, "qwen3_5_text": qwen3_5_text, "qwen3_5_moe_text": qwen3_5_moe_text, "gemma3": gemma3, "gemma4": gemma4, "mistral3": mistral3, "qwen3_5": qwen3_5,
             "qwen3_5_moe": qwen3_5_moe}

@@ -17,6 +17,7 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <fstream>
@@ -61,16 +62,19 @@ at::Tensor logits_of(std::vector<BoundLayer>& layers, Tensors inputs, double sof
   return logits;
 }
 
+// Returns an undefined tensor for a parameter that is not trained.
+at::Tensor gradient_of(BoundLayer& layer, const std::string& name) {
+  const std::vector<NamedParameter> parameters = layer.parameters();
+  const auto found = std::ranges::find(parameters, name, &NamedParameter::name);
+  return found->value.requires_grad() ? found->value.grad() : at::Tensor();
+}
+
 // Adds the gradients of the tensors of a file, under their names in the file.
 void add_gradients(const std::vector<CheckpointTensor>& tensors, std::vector<BoundLayer>& layers, Values& values) {
   for (const CheckpointTensor& tensor : tensors) {
-    std::map<std::string, at::Tensor> gradients;
-    for (const NamedParameter& parameter : layers[tensor.layer].parameters()) {
-      if (parameter.value.requires_grad()) gradients.emplace(parameter.name, parameter.value.grad().to(at::kCPU));
-    }
-    if (!gradients.contains(tensor.parts.front().parameter)) continue;
+    if (!gradient_of(layers[tensor.parts.front().layer], tensor.parts.front().parameter).defined()) continue;
     const PartSource source = [&](const TensorPart& part, std::int64_t expert) {
-      const at::Tensor& gradient = gradients.at(part.parameter);
+      const at::Tensor gradient = gradient_of(layers[part.layer], part.parameter).to(at::kCPU);
       return expert < 0 ? gradient : gradient[expert];
     };
     if (!tensor.is_of_all_experts) {
@@ -137,14 +141,10 @@ Values values_of(const std::filesystem::path& folder, const std::string& dtype_t
     add_gradients(adapter_tensors(config, parts), layers, values);
     return values;
   }
+  for (const auto& [first, other] : model.ties())
+    gradient_of(layers[first.layer], first.parameter).add_(gradient_of(layers[other.layer], other.parameter));
   add_gradients(checkpoint_tensors(config, written_layout(find_expert_layout(config, WeightFiles::open(folder)))),
                 layers, values);
-  if (config.tied_head) {
-    for (const NamedParameter& parameter : layers.back().parameters()) {
-      if (parameter.name == kHeadTensor)
-        values.at(embedding_in_checkpoint(config)).add_(parameter.value.grad().to(at::kCPU));
-    }
-  }
   return values;
 }
 

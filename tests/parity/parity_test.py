@@ -6,8 +6,8 @@ Each case is made from a seed, which determines the configuration, the weights, 
 the logits, the losses (cross entropy, z-loss, auxiliary loss of experts) and every gradient must agree. In bf16 our values may be at most twice as
 far from transformers' fp32 as its own bf16 is, and over 20 models or more their distance may on average be 1.1 times as large. (In fp32 they may be
 at most twice as far from fp64 as transformers' fp32 is, if that is more than the limit; bf16 is then compared with fp64, too. A single token may
-dominate the rounding of a model with linear attention, whose results are normalised by head; there the largest of five distances of transformers
-counts if the first one is too small.) transformers computes one document at a time, which is the meaning of packing. The weights are bf16 values in files of fp32. If they are
+dominate the rounding of a model with linear attention, whose results are normalised by head, or of Gemma 4, whose scores are those of normalised
+heads without a factor; there the largest of five distances of transformers counts if the first one is too small.) transformers computes one document at a time, which is the meaning of packing. The weights are bf16 values in files of fp32. If they are
 loaded and exported in either dtype, the files must be the same, except that packed experts become bf16.
 """
 
@@ -54,6 +54,11 @@ def as_they_are(_choose: random.Random, values: dict) -> dict:
     return values
 
 
+def experts_per_token(text) -> int:
+    """Returns 0 for a model without experts."""
+    return getattr(text, "num_experts_per_tok", None) or getattr(text, "top_k_experts", None) or 0
+
+
 def make_case(family: str, seed: int, folder: Path, sizes=as_they_are, lengths: tuple = (1, 5, 16, 33)):
     """Writes a model and its inputs to the folder, and returns both. `sizes` may change the configuration."""
     choose = random.Random(f"{family} {seed}")
@@ -61,7 +66,7 @@ def make_case(family: str, seed: int, folder: Path, sizes=as_they_are, lengths: 
     config = AutoConfig.for_model(family, **sizes(choose, FAMILIES[family](choose)))
     is_wrapper = hasattr(config, "text_config")  # a multimodal model, whose text part is used
     text = config.get_text_config()
-    if hasattr(text, "num_experts_per_tok"):
+    if experts_per_token(text):
         # transformers' grouped products support only rows of a multiple of 16 bytes. Otherwise it adds in bf16, expert by expert.
         inner = text.moe_intermediate_size if hasattr(text, "moe_intermediate_size") else text.intermediate_size
         whole = text.hidden_size % 8 == 0 and inner % 8 == 0
@@ -79,6 +84,8 @@ def make_case(family: str, seed: int, folder: Path, sizes=as_they_are, lengths: 
         for name, buffer in model.named_buffers():
             if name.endswith("e_score_correction_bias"):
                 buffer.add_(torch.randn_like(buffer), alpha=0.1)  # stays fp32
+            if name.endswith("layer_scalar"):
+                buffer.copy_((buffer + 0.2 * torch.randn_like(buffer)).to(torch.bfloat16))
     model.save_pretrained(folder)
     if family == "gpt_oss":
         if config.hidden_size % 32 == config.intermediate_size % 32 == 0:
@@ -105,7 +112,7 @@ def causal_lm_of(model):
 
 
 def routers_of(model) -> list:
-    return [module for module in model.modules() if type(module).__name__.lower().endswith("topkrouter")]
+    return [module for module in model.modules() if type(module).__name__.endswith(("TopkRouter", "TopKRouter", "TextRouter"))]
 
 
 def with_weights_in(model, dtype: torch.dtype):
@@ -168,7 +175,7 @@ def by_file_name(name: str, value: torch.Tensor, names: set) -> dict:
     """Returns a parameter's value under the names of a file, which has tensors of these `names`. In memory the experts of a layer are two
     parameters; a file may have three tensors for each expert. The text parts of multimodal models have other names in files; the other parts are
     not trained."""
-    if name.startswith("model.visual."):
+    if any(each.startswith("model.language_model.") for each in names) and not name.startswith(("model.language_model.", "lm_head.")):
         return {}
     if any(each.startswith("language_model.") for each in names):
         is_text = name.startswith(("model.language_model.", "lm_head."))
@@ -219,7 +226,7 @@ def run(model, inputs: dict) -> dict:
     if "z_loss" in inputs:
         log_sums = logits.flatten(0, 1)[labels != -100].logsumexp(-1)
         losses["z_loss"] = inputs["z_loss"] * log_sums.square().sum() / inputs["divisor"]
-    if routers.logits and causal_lm.config.get_text_config().output_router_logits:
+    if routers.logits and getattr(causal_lm.config.get_text_config(), "output_router_logits", False):
         losses["aux_loss"] = routers.auxiliary_loss(causal_lm)
     return {"logits": logits} | losses
 
@@ -272,6 +279,8 @@ class RouterMargin:
             self.add_lead(of_groups, router.topk_group)
             chosen = torch.zeros_like(of_groups).scatter_(1, of_groups.topk(router.topk_group).indices, 1).bool()
             self.add_lead(by_group.masked_fill(~chosen.unsqueeze(-1), -torch.inf).flatten(1), router.top_k)
+        elif hasattr(router, "per_expert_scale"):  # its first output are probabilities
+            self.add_lead(logits, router.config.top_k_experts)
         else:
             self.add_lead(logits.softmax(-1), router.top_k)
 
@@ -367,7 +376,8 @@ def check_case(name: str, folder: Path, model, inputs: dict, all_ratios: list[di
         return faults
     ours_bf16 = summary(distances(load_file(folder / "values-bfloat16.safetensors"), exact))
     theirs_bf16 = summary(distances(values_of(with_weights_in(model, torch.bfloat16), inputs, names), exact))
-    amplifies = "linear_attention" in (getattr(model.config.get_text_config(), "layer_types", None) or [])
+    text = model.config.get_text_config()
+    amplifies = "linear_attention" in (getattr(text, "layer_types", None) or []) or text.model_type == "gemma4_text"
     if amplifies and not all(ours_bf16[what] <= BF16_FACTOR * theirs_bf16[what] for what in theirs_bf16):
         theirs_bf16 = farthest_bf16(model, compute, exact)
     ratios = {what: ours_bf16[what] / theirs_bf16[what] for what in theirs_bf16}

@@ -33,17 +33,18 @@ struct Wrapper {
 };
 
 // One Family for each source in model_files/config/families/ that defines one.
-extern const Family kDeepseekV3Family, kGemma3TextFamily, kGlm4MoeFamily, kGlm4MoeLiteFamily, kGptOssFamily,
-    kLlamaFamily, kMinistral3Family, kMistralFamily, kOlmo3Family, kQwen2Family, kQwen3Family, kQwen3MoeFamily,
-    kQwen35TextFamily, kQwen35MoeTextFamily, kSmolLm3Family;
+extern const Family kDeepseekV3Family, kGemma3TextFamily, kGemma4TextFamily, kGlm4MoeFamily, kGlm4MoeLiteFamily,
+    kGptOssFamily, kLlamaFamily, kMinistral3Family, kMistralFamily, kOlmo3Family, kQwen2Family, kQwen3Family,
+    kQwen3MoeFamily, kQwen35TextFamily, kQwen35MoeTextFamily, kSmolLm3Family;
 
 inline constexpr std::array kFamilies = {
-    &kDeepseekV3Family, &kGemma3TextFamily, &kGlm4MoeFamily,    &kGlm4MoeLiteFamily,   &kGptOssFamily,
-    &kLlamaFamily,      &kMinistral3Family, &kMistralFamily,    &kOlmo3Family,         &kQwen2Family,
-    &kQwen3Family,      &kQwen3MoeFamily,   &kQwen35TextFamily, &kQwen35MoeTextFamily, &kSmolLm3Family};
+    &kDeepseekV3Family, &kGemma3TextFamily, &kGemma4TextFamily,    &kGlm4MoeFamily, &kGlm4MoeLiteFamily, &kGptOssFamily,
+    &kLlamaFamily,      &kMinistral3Family, &kMistralFamily,       &kOlmo3Family,   &kQwen2Family,       &kQwen3Family,
+    &kQwen3MoeFamily,   &kQwen35TextFamily, &kQwen35MoeTextFamily, &kSmolLm3Family};
 
-extern const Wrapper kGemma3Wrapper, kMistral3Wrapper, kQwen35Wrapper, kQwen35MoeWrapper;
+extern const Wrapper kGemma3Wrapper, kGemma4Wrapper, kMistral3Wrapper, kQwen35Wrapper, kQwen35MoeWrapper;
 
-inline constexpr std::array kWrappers = {&kGemma3Wrapper, &kMistral3Wrapper, &kQwen35Wrapper, &kQwen35MoeWrapper};
+inline constexpr std::array kWrappers = {&kGemma3Wrapper, &kGemma4Wrapper, &kMistral3Wrapper, &kQwen35Wrapper,
+                                         &kQwen35MoeWrapper};
 
 }  // namespace rp
