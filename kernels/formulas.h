@@ -23,9 +23,6 @@ enum class Activation : std::uint8_t {
   kSigmoid,       // sigmoid(gate) * up: the output gate of Qwen3.5's attention
 };
 
-// The largest head for which LibTorch's flash attention runs.
-inline constexpr std::int64_t kLargestFlashHead = 256;
-
 // The number of tokens whose contribution to the state of a gated delta rule is computed at once.
 inline constexpr std::int64_t kDeltaChunk = 64;
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "kernels/delta_arguments.h"
-#include "kernels/formulas.h"
 
 namespace rp {
 namespace {

@@ -10,6 +10,9 @@
 
 namespace rp {
 
+// The largest head of queries and keys for which LibTorch's flash attention runs.
+inline constexpr std::int64_t kLargestFlashHead = 256;
+
 // The cost of attention, of latent attention or of a gated delta rule. All but the FLOPs are per token.
 struct MixerCost {
   double forward_flops = 0, backward_flops = 0;      // of one sequence

@@ -57,7 +57,7 @@ void read_elements(const Files& files, const std::string& name, std::int64_t fir
   }
 }
 
-// Reads rows that are apart from each other.
+// Reads rows of a table of the whole model, most of which belong to other layers.
 template <typename Files>
 void read_apart(const Files& files, const CheckpointTensor& tensor, const TensorPart& part, const at::Tensor& rows) {
   const at::ScalarType stored = weight_type(files.tensor(tensor.name).dtype, tensor.name);
@@ -77,17 +77,20 @@ void read_apart(const Files& files, const CheckpointTensor& tensor, const Tensor
   }
 }
 
-// Reads rows of a transposed matrix. Both steps access memory in its order, because LibTorch transposes
-// matrices in tiles.
+// Reads rows of a matrix that is transposed or whose rows take turns. Both steps access memory in its
+// order, because LibTorch transposes matrices in tiles.
 template <typename Files>
-void read_transposed(const Files& files, const CheckpointTensor& tensor, const TensorPart& part, std::int64_t first,
-                     const at::Tensor& rows) {
+void read_rows(const Files& files, const CheckpointTensor& tensor, const TensorPart& part, std::int64_t first,
+               const at::Tensor& rows) {
   const Matrix matrix = matrix_of(tensor);
-  const at::Tensor all =
-      at::empty({matrix.columns, matrix.rows}, weight_type(files.tensor(tensor.name).dtype, tensor.name));
+  const std::int64_t dimension = tensor.is_transposed ? 1 : 0;
+  const auto shape =
+      tensor.is_transposed ? std::vector{matrix.columns, matrix.rows} : std::vector{matrix.rows, matrix.columns};
+  const at::Tensor all = at::empty(shape, weight_type(files.tensor(tensor.name).dtype, tensor.name));
   read_elements(files, tensor.name, first, all);
   const std::int64_t end = part.first_row + (rows.size(0) - 1) * part.row_step + 1;
-  rows.copy_(all.slice(1, part.first_row, end, part.row_step).to(rows.scalar_type()).contiguous().t());
+  const at::Tensor ours = all.slice(dimension, part.first_row, end, part.row_step).to(rows.scalar_type()).contiguous();
+  rows.copy_(tensor.is_transposed ? ours.t() : ours);
 }
 
 // Reads and expands a matrix of a quantised tensor, one that is not kept quantised in memory; of a
@@ -124,11 +127,10 @@ void read_part_of(const Files& files, const CheckpointTensor& tensor, const Tens
     const std::int64_t first = number * matrix.num_elements();
     if (is_one_piece(tensor, part)) {
       read_elements(files, tensor.name, first + part.first_row * matrix.columns, rows);
-    } else if (tensor.is_transposed) {
-      read_transposed(files, tensor, part, first, rows);
-    } else {
-      RP_ASSERT(!tensor.is_of_all_experts);
+    } else if (tensor.rows_in_row > 1) {
       read_apart(files, tensor, part, rows);
+    } else {
+      read_rows(files, tensor, part, first, rows);
     }
   });
 }

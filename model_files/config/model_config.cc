@@ -60,6 +60,19 @@ ModelConfig config_of_wrapper(const ConfigSection& file, const Wrapper& wrapper,
   return config;
 }
 
+// Names that differ only after their last '-' are joined: "gemma3-1b, -4b".
+std::string list_of_presets() {
+  std::string list, last_stem;
+  for (const std::string& name : preset_names()) {
+    const std::size_t dash = std::min(name.rfind('-'), name.size());
+    const std::string stem = name.substr(0, dash);
+    const bool is_joined = stem == last_stem && dash < name.size();
+    list += cat(list.empty() ? "" : ", ", is_joined ? name.substr(dash) : name);
+    last_stem = stem;
+  }
+  return list;
+}
+
 // Each value alone is within its bounds, but together they could still describe more parameters
 // than a 64-bit number can count.
 void check_size(const ConfigSection& file, const ModelConfig& config) {
@@ -177,9 +190,8 @@ std::vector<std::string> preset_names() {
 
 ModelConfig preset_config(const std::string& name) {
   if (!presets().contains(name)) {
-    const std::vector<std::string> names = preset_names();
-    throw Error(ExitCode::kUsage, cat("there is no preset ", quoted_name(name), did_you_mean(name, names),
-                                      "; there are ", list_of(names), "; others: a folder with a config.json"));
+    throw Error(ExitCode::kUsage, cat("there is no preset ", quoted_name(name), did_you_mean(name, preset_names()),
+                                      "; there are ", list_of_presets(), "; others: a folder with a config.json"));
   }
   const std::filesystem::path place = "presets.json: " + name;
   return config_of(ConfigSection(place, presets().at(name)), name);

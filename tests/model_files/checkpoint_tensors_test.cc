@@ -22,12 +22,12 @@ TEST(CheckpointTensors, ATiedLlamaHasNineTensorsALayerAndTwoMore) {
   ASSERT_EQ(tensors.size(), 2U * 9 + 2);
   EXPECT_EQ(tensors[0].name, "model.embed_tokens.weight");
   EXPECT_EQ(tensors[0].shape, (std::vector<std::int64_t>{10, 8}));
-  EXPECT_EQ(tensors[0].layer, 0);
+  EXPECT_EQ(tensors[0].parts.at(0).layer, 0);
   EXPECT_EQ(tensors[3].name, "model.layers.0.self_attn.k_proj.weight");
   EXPECT_EQ(tensors[3].shape, (std::vector<std::int64_t>{4, 8}));
-  EXPECT_EQ(tensors[10].layer, 2);
+  EXPECT_EQ(tensors[10].parts.at(0).layer, 2);
   EXPECT_EQ(tensors.back().name, "model.norm.weight");
-  EXPECT_EQ(tensors.back().layer, 3);
+  EXPECT_EQ(tensors.back().parts.at(0).layer, 3);
 }
 
 TEST(CheckpointTensors, BiasesAndAnUntiedHeadAreExpectedWhereTheConfigurationSaysSo) {

@@ -52,10 +52,11 @@ TEST(ExpertLayout, FusedTensorsHaveGatesRowsFirst) {
   const auto tensors = checkpoint_tensors(qwen(), ExpertLayout::kFused);
   const CheckpointTensor& gate_up = tensor_named(tensors, "model.layers.1.mlp.experts.gate_up_proj");
   EXPECT_EQ(gate_up.shape, (Shape{6, 8, 8}));
-  EXPECT_EQ(gate_up.layer, 2);
+  EXPECT_EQ(gate_up.parts.at(0).layer, 2);
   EXPECT_TRUE(gate_up.is_of_all_experts && !gate_up.is_transposed);
-  EXPECT_EQ(gate_up.parts, (std::vector<TensorPart>{{.parameter = "mlp.experts.gate_proj.weight"},
-                                                    {.parameter = "mlp.experts.up_proj.weight", .first_row = 4}}));
+  EXPECT_EQ(gate_up.parts,
+            (std::vector<TensorPart>{{.layer = 2, .parameter = "mlp.experts.gate_proj.weight"},
+                                     {.layer = 2, .parameter = "mlp.experts.up_proj.weight", .first_row = 4}}));
   EXPECT_EQ(tensor_named(tensors, "model.layers.1.mlp.experts.down_proj").shape, (Shape{6, 8, 4}));
   EXPECT_EQ(tensors.size(), checkpoint_tensors(qwen()).size() - 3U * (6 * 3 - 2));
 }
@@ -66,13 +67,14 @@ TEST(ExpertLayout, GptOssHasInputsFirstAndGateAndUpInTurns) {
   EXPECT_EQ(gate_up.shape, (Shape{3, 32, 128}));
   EXPECT_TRUE(gate_up.is_of_all_experts && gate_up.is_transposed);
   EXPECT_EQ(gate_up.parts,
-            (std::vector<TensorPart>{{.parameter = "mlp.experts.gate_proj.weight", .row_step = 2},
-                                     {.parameter = "mlp.experts.up_proj.weight", .first_row = 1, .row_step = 2}}));
+            (std::vector<TensorPart>{
+                {.layer = 1, .parameter = "mlp.experts.gate_proj.weight", .row_step = 2},
+                {.layer = 1, .parameter = "mlp.experts.up_proj.weight", .first_row = 1, .row_step = 2}}));
   const CheckpointTensor& bias = tensor_named(tensors, "model.layers.0.mlp.experts.gate_up_proj_bias");
   EXPECT_EQ(bias.shape, (Shape{3, 128}));
-  EXPECT_EQ(bias.parts,
-            (std::vector<TensorPart>{{.parameter = "mlp.experts.gate_proj.bias", .row_step = 2},
-                                     {.parameter = "mlp.experts.up_proj.bias", .first_row = 1, .row_step = 2}}));
+  EXPECT_EQ(bias.parts, (std::vector<TensorPart>{
+                            {.layer = 1, .parameter = "mlp.experts.gate_proj.bias", .row_step = 2},
+                            {.layer = 1, .parameter = "mlp.experts.up_proj.bias", .first_row = 1, .row_step = 2}}));
   EXPECT_EQ(tensor_named(tensors, "model.layers.0.mlp.experts.down_proj").shape, (Shape{3, 64, 32}));
   EXPECT_EQ(tensor_named(tensors, "model.layers.0.mlp.experts.down_proj_bias").shape, (Shape{3, 32}));
   EXPECT_EQ(tensor_named(tensors, "model.layers.0.mlp.router.bias").shape, (Shape{3}));

@@ -80,7 +80,7 @@ TEST_F(ExportedFilesTest, WhatIsNoPartOfTheModelIsCarriedAlongAndATiedHeadIsTheE
   EXPECT_EQ(file.declarations[last].dtype, DType::kInt64);
   const CheckpointTensor& head = files.tensors.at(file.checkpoint[last - 1].value());
   EXPECT_EQ(head.name, "lm_head.weight");
-  EXPECT_EQ(head.layer, 0);
+  EXPECT_EQ(head.parts.at(0).layer, 0);
   EXPECT_EQ(head.parts, std::vector<TensorPart>{{.parameter = "weight"}});
 }
 

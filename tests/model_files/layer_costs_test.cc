@@ -85,7 +85,11 @@ TEST(LayerTensors, PresetsHaveThePublishedNumberOfParameters) {
                                                          {"glm4.6", 352'797'814'784},
                                                          {"glm4.7-flash", 29'943'390'976},
                                                          {"deepseek-v3", 671'026'404'352},
-                                                         {"moonlight-16b", 15'960'108'544}};
+                                                         {"moonlight-16b", 15'960'108'544},
+                                                         {"gemma4-e2b", 4'628'569'344},
+                                                         {"gemma4-e4b", 7'463'013'376},
+                                                         {"gemma4-26b-a4b", 25'233'141'760},
+                                                         {"gemma4-31b", 30'697'345'280}};
   EXPECT_EQ(preset_names().size(), published.size());
   for (const auto& [name, parameters] : published) {
     EXPECT_EQ(num_parameters(tensors_of(preset_config(name))), parameters) << name;
@@ -108,8 +112,8 @@ TEST(LayerTensors, LoraTrainsPairsOnlyWithOrWithoutExperts) {
 }
 
 TEST(LayerCosts, BytesAreTheStores) {
-  for (const char* name :
-       {"smollm2-135m", "llama3.1-8b", "gpt-oss-20b", "qwen3.5-0.8b", "glm4.5-air", "moonlight-16b"}) {
+  for (const char* name : {"smollm2-135m", "llama3.1-8b", "gpt-oss-20b", "qwen3.5-0.8b", "glm4.5-air", "moonlight-16b",
+                           "gemma4-e2b", "gemma4-26b-a4b"}) {
     for (const int rank : {0, 16}) {
       const ModelConfig model = preset_config(name);
       // Without pairs nothing is frozen, and with them most is.
@@ -128,7 +132,7 @@ TEST(LayerCosts, BytesAreTheStores) {
             continue;
           }
           request.parameters.push_back({.name = tensor.name,
-                                        .dtype = tensor.is_buffer ? DType::kFloat32 : DType::kBFloat16,
+                                        .dtype = tensor.is_fp32 ? DType::kFloat32 : DType::kBFloat16,
                                         .shape = tensor.shape,
                                         .tied_group = tensor.tied_group,
                                         .is_trained = tensor.is_trained});

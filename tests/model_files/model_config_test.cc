@@ -137,7 +137,8 @@ TEST(ModelConfig, EveryImpossibleValueIsRefusedWithItsKeyAndWhatItMustBe) {
   const std::vector<std::pair<json, std::vector<std::string>>> cases = {
       {{{"model_type", "mamba"}},
        {"'mamba'",
-        "deepseek_v3, gemma3, gemma3_text, glm4_moe, glm4_moe_lite, gpt_oss, llama, ministral3, mistral, mistral3, "
+        "deepseek_v3, gemma3, gemma3_text, gemma4, gemma4_text, glm4_moe, glm4_moe_lite, gpt_oss, llama, ministral3, "
+        "mistral, mistral3, "
         "olmo3, qwen2, qwen3, qwen3_5, "
         "qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, smollm3"}},
       {{{"model_type", "qwen4"}}, {"'qwen4'", "the nearest is qwen3, which knows all of its keys"}},
@@ -226,7 +227,7 @@ TEST(ModelConfig, AModelIsAFolderOrAPreset) {
 
 TEST(ModelConfig, AnUnknownPresetIsRefusedWithTheNearestAndAllOthers) {
   expect_error(ExitCode::kUsage,
-               {"'qwen3-23b'", "did you mean", "gpt-oss-20b, llama3.1-70b", "smollm2-135m", "config.json"},
+               {"'qwen3-23b'", "did you mean", "gpt-oss-120b, -20b, llama3.1-70b, -8b", "smollm2-135m", "config.json"},
                [] { (void)preset_config("qwen3-23b"); });
   expect_error(ExitCode::kUsage, {"''"}, [] { (void)config_of_model(""); });
 }

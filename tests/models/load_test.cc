@@ -46,7 +46,7 @@ TEST(Load, InitializesEveryParameterFromItsTensor) {
   const auto file = read_safetensors(tiny_directory() / "model.safetensors");
   std::map<std::pair<std::int64_t, std::string>, std::string> tensor_of;
   for (const CheckpointTensor& tensor : checkpoint_tensors(read_model_config(tiny_directory()))) {
-    tensor_of[{tensor.layer, tensor.parts.at(0).parameter}] = tensor.name;
+    tensor_of[{tensor.parts.at(0).layer, tensor.parts.at(0).parameter}] = tensor.name;
   }
   tensor_of[{model.num_layers() - 1, "lm_head.weight"}] = "model.embed_tokens.weight";
   std::size_t count = 0;

@@ -110,7 +110,7 @@ Values read_all(const std::filesystem::path& folder, const Values& like, at::Sca
   for (const auto& [key, value] : like) values[key] = at::full(value.sizes(), 99, dtype);
   for (const CheckpointTensor& tensor : checkpoint_tensors(config, find_expert_layout(config, weights))) {
     for (const TensorPart& part : tensor.parts)
-      read_part(weights, tensor, part, values.at(key_of(tensor.layer, part.parameter)));
+      read_part(weights, tensor, part, values.at(key_of(part.layer, part.parameter)));
   }
   return values;
 }
@@ -159,6 +159,45 @@ TEST_F(TensorPartsTest, FusedTensorsAreReadIntoParametersAndWrittenAsTheyWere) {
       EXPECT_EQ(std::string(std::istreambuf_iterator<char>(a), {}), std::string(std::istreambuf_iterator<char>(b), {}));
     }
   }
+}
+
+json tiny_gemma4_json() {
+  return {{"model_type", "gemma4_text"}, {"hidden_size", 64},  {"intermediate_size", 12},
+          {"num_hidden_layers", 3},      {"head_dim", 4},      {"global_head_dim", 4},
+          {"num_attention_heads", 2},    {"vocab_size", 10},   {"vocab_size_per_layer_input", 11},
+          {"num_key_value_heads", 1},    {"dtype", "float32"}, {"hidden_size_per_layer_input", 6}};
+}
+
+TEST_F(TensorPartsTest, SlicesOfLayersAreColumnsOfATableAndRowsOfAProjection) {
+  write_config(given_, tiny_gemma4_json());
+  Values file;
+  std::vector<at::Tensor> tables, projections;
+  for (std::int64_t layer = 0; layer <= 4; ++layer) {
+    for (const LayerTensor& tensor : tensors_of_layer(config_, layer).tensors) {
+      const at::Tensor value = parameters_.at(key_of(layer, tensor.name));
+      if (tensor.name == kPerLayerTable) {
+        tables.push_back(value);
+      } else if (tensor.name.starts_with(kPerLayerProjection)) {
+        projections.push_back(value);
+      } else if (!(layer == 4 && tensor.name == kHeadTensor)) {
+        file.emplace(name_in_checkpoint(config_, layer, tensor.name), value);
+      }
+    }
+  }
+  file["model.embed_tokens_per_layer.weight"] = at::cat(tables, 1);
+  file["model.per_layer_model_projection.weight"] = at::cat(projections, 0);
+  for (const std::int64_t other : {2, 3})  // all layers have the first one's norm
+    parameters_[key_of(other, std::string(kPerLayerNorm))] = parameters_.at(key_of(1, std::string(kPerLayerNorm)));
+  write_file(file_name(given_), file);
+  Values stored = parameters_;
+  stored.erase(key_of(2, std::string(kPerLayerNorm)));
+  stored.erase(key_of(3, std::string(kPerLayerNorm)));
+  stored.erase(key_of(4, std::string(kHeadTensor)));
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) expect_same(read_all(given_, stored, dtype), stored);
+  export_checkpoint(given_, written_, source());
+  const Values found = read_safetensors(file_name(written_));
+  EXPECT_EQ(found.size(), file.size());
+  for (const auto& [name, value] : file) EXPECT_TRUE(same_bits(found.at(name), value)) << name;
 }
 
 TEST_F(TensorPartsTest, PackedExpertsAreExpandedAndWrittenAsBf16) {

@@ -243,7 +243,7 @@ def gemma3(choose: random.Random) -> dict:
 
 
 def gemma4(choose: random.Random) -> dict:
-    text = gemma4_text(choose) | {"model_type": "gemma4_text"}
+    text = gemma4_text(choose) | {"model_type": "gemma4_text", "pad_token_id": 3}  # the multimodal class needs one
     vision = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 8,
               "global_head_dim": 8, "patch_size": 4, "position_embedding_size": 16}
     return {"text_config": text, "vision_config": vision, "audio_config": None, "tie_word_embeddings": text["tie_word_embeddings"]}

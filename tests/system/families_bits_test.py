@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Training has the same bits with any number of workers, for all kinds of layers: windows, latent attention, experts, a delta rule, a shared
-expert, pairs of LoRA. Parts that were not trained are exported unchanged."""
+"""Training has the same bits with any number of workers, for all kinds of layers: windows, latent attention, experts, keys of
+earlier layers, a delta rule, a shared expert, pairs of LoRA. Parts that were not trained are exported unchanged."""
 
 import json
 import shutil
@@ -23,6 +23,10 @@ FAMILIES = {
                                         "mscale": 1.0, "mscale_all_dim": 0.7}},
     "gemma3_text": {"sliding_window": 7, "query_pre_attn_scalar": 12,
                     "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]},
+    "gemma4_text": {"num_hidden_layers": 5, "num_kv_shared_layers": 2, "sliding_window": 7, "head_dim": 8, "global_head_dim": 16,
+                    "layer_types": ["full_attention", "sliding_attention", "full_attention", "sliding_attention", "full_attention"],
+                    "attention_k_eq_v": True, "hidden_size_per_layer_input": 8, "use_double_wide_mlp": True,
+                    "enable_moe_block": True, "num_experts": 6, "top_k_experts": 2, "moe_intermediate_size": 16},
     "glm4_moe": {"n_routed_experts": 8, "num_experts_per_tok": 3, "n_group": 4, "topk_group": 2, "moe_intermediate_size": 16,
                  "routed_scaling_factor": 2.5, "use_qk_norm": True, "attention_bias": True},
     "gpt_oss": {"num_local_experts": 6, "num_experts_per_tok": 2, "intermediate_size": 64, "sliding_window": 7},
@@ -40,7 +44,8 @@ def make_model(family: str, folder: Path) -> Path:
 
     torch.manual_seed(4)
     vocabulary = json.loads((SAMPLE / "model" / "config.json").read_text())["vocab_size"]
-    config = AutoConfig.for_model(family, vocab_size=vocabulary, **COMMON | FAMILIES[family])
+    tables = {"vocab_size_per_layer_input": vocabulary} if "hidden_size_per_layer_input" in FAMILIES[family] else {}
+    config = AutoConfig.for_model(family, vocab_size=vocabulary, **COMMON | FAMILIES[family] | tables)
     AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).save_pretrained(folder)
     if "linear_attention" in FAMILIES[family].get("layer_types", []):
         use_fp32_for_decays(folder / "model.safetensors")
@@ -128,6 +133,16 @@ class FamiliesBitsTest(LaunchedTest):
 
     def test_latent_attention(self):
         self.check("deepseek_v3")
+
+    def test_keys_of_earlier_layers(self):
+        from safetensors.torch import load_file
+
+        self.check("gemma4_text")
+        read = load_file(self.directory / "model" / "model.safetensors")
+        written = load_file(next(self.directory.glob("*1stage/final")) / "model.safetensors")
+        self.assertEqual(read.keys(), written.keys())
+        for name, value in read.items():
+            self.assertEqual(value.equal(written[name]), name.endswith("layer_scalar"), name)
 
     def test_hybrid(self):
         from safetensors.torch import load_file

@@ -86,8 +86,9 @@ const std::vector<TrainOption>& train_options() {
                "Hugging Face directory of the model to start from; on an emulated device also preset:NAME",
                "Hugging Face directory: `config.json`, `*.safetensors`, tokenizer. Families: Llama, Qwen2 and "
                "2.5, Qwen3, Qwen3-MoE, Qwen3.5, GLM-4 with experts, GLM-4.7-Flash, DeepSeek V3, GPT-OSS, "
-               "Mistral, Ministral 3, Gemma 3, SmolLM3, OLMo 3; of multimodal models (`gemma3`, `mistral3`, "
-               "`qwen3_5`, `qwen3_5_moe`) the text part ([adding a model](adding-a-model.md)). The files may be "
+               "Mistral, Ministral 3, Gemma 3, Gemma 4, SmolLM3, OLMo 3; of multimodal models (`gemma3`, `gemma4`, "
+               "`mistral3`, `qwen3_5`, `qwen3_5_moe`) the text part ([adding a model](adding-a-model.md)). The files "
+               "may be "
                "[quantised](#quantised-frozen-weights). On [`--device "
                "sim:NAME`](emulated-device.md) its `config.json` is "
                "enough, and a preset (`preset:NAME`) will do"),

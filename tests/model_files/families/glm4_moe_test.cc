@@ -85,6 +85,7 @@ TEST(Glm4Moe, CorrectionsOfTheRouterAreNeverTrainedAndAreNoParameters) {
   ASSERT_NE(correction, nullptr);
   EXPECT_EQ(correction->shape, (std::vector<std::int64_t>{12}));
   EXPECT_TRUE(correction->is_buffer);
+  EXPECT_TRUE(correction->is_fp32);
   EXPECT_FALSE(correction->is_trained);
   EXPECT_EQ(tensors_of_layer(config, 1).find("mlp.gate.e_score_correction_bias"), nullptr);
   EXPECT_EQ(num_trained(tensors_of(config)), num_parameters(tensors_of(config)));
