@@ -128,9 +128,12 @@ class FileTensors {
     return true;
   }
 
-  // Makes one parameter read from where another is stored.
-  void tie(const ParameterUse& stored, const ParameterUse& other) {
-    places_[other.layer][other.parameter] = places_[stored.layer].at(stored.parameter);
+  // Makes the other uses of tied parameters read from where the first one is stored.
+  void tie(const std::vector<std::pair<ParameterUse, ParameterUse>>& ties) {
+    for (const auto& [first, other] : ties) {
+      const auto stored = places_[first.layer].find(first.parameter);
+      if (stored != places_[first.layer].end()) places_[other.layer][other.parameter] = stored->second;
+    }
   }
 
   // Returns false if the files have no such parameter.
@@ -172,7 +175,7 @@ std::shared_ptr<const Source> open_source(const std::filesystem::path& directory
   (void)summarise(config, parts);
   const std::int64_t num_layers = config.num_layers() + 2;
   FileTensors tensors(checkpoint_tensors(config, find_expert_layout(config, weights)), num_layers);
-  for (const auto& [stored, other] : ties_of(config)) tensors.tie(stored, other);
+  tensors.tie(ties_of(config));
 
   auto source =
       std::make_shared<Source>(Source{std::move(config), parts, dtype, std::move(weights), std::move(tensors)});
@@ -180,6 +183,7 @@ std::shared_ptr<const Source> open_source(const std::filesystem::path& directory
     source->adapter = SafetensorsFile::open(parts.adapter / kAdapterWeightsFile);
     check_adapter(source->config, parts, *source->adapter);
     source->adapter_tensors = FileTensors(adapter_tensors(source->config, parts), num_layers);
+    source->adapter_tensors.tie(ties_of(source->config));
   }
   return source;
 }
@@ -287,7 +291,7 @@ Model load(const std::filesystem::path& directory, at::ScalarType dtype, const T
   Model model;
   const std::int64_t head = config.num_layers() + 1;
   for (std::int64_t layer = 0; layer <= head; ++layer) model.add(describe(source, layer, dtype));
-  for (const auto& [stored, other] : ties_of(config)) model.tie(stored, other);
+  for (const auto& [first, other] : ties_of(config)) model.tie(first, other);
   model.set_check([vocabulary = config.vocabulary, softcap = config.logit_softcap](const CallContents& call) {
     check_batch(vocabulary, softcap, call);
   });

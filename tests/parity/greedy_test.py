@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 import transformers
-from parity_test import make_case
+from parity_test import experts_per_token, make_case
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
@@ -31,7 +31,7 @@ def generated(folder: Path, ids: torch.Tensor, count: int):
     auto_class = AutoModelForImageTextToText if is_multimodal else AutoModelForCausalLM
     model = auto_class.from_pretrained(folder, dtype=torch.float32).eval()
     text = model.config.get_text_config()
-    if hasattr(text, "num_experts_per_tok"):
+    if experts_per_token(text):
         text._experts_implementation = "eager"  # its grouped products support only rows of a multiple of 16 bytes
     if hasattr(model.config, "output_router_logits"):
         model.config.output_router_logits = False  # otherwise transformers cannot run a model whose layers are all dense

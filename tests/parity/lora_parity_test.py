@@ -16,19 +16,20 @@ from pathlib import Path
 import torch
 import transformers
 from distances import distances
-from parity_test import InFp64, farthest_fp32, logits_by_document, make_case, run
+from parity_test import InFp64, experts_per_token, farthest_fp32, logits_by_document, make_case, run
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
 from torch.func import functional_call
 
-FAMILIES = ("llama", "qwen2", "qwen3", "gemma3_text", "qwen3_moe", "qwen3_5_text", "deepseek_v3")
+FAMILIES = ("llama", "qwen2", "qwen3", "gemma3_text", "qwen3_moe", "qwen3_5_text", "deepseek_v3", "gemma4_text")
 LIMIT = 1e-5
 LIMIT_OF_EXPERTS = 1e-4
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
 MLP = ["gate_proj", "up_proj", "down_proj"]
 LATENT_ATTENTION = ["kv_a_proj_with_mqa", "kv_b_proj", "o_proj"]
 PATTERNS = {"qwen3_5_text": r".*\.linear_attn\.in_proj_(qkv|a|b)", "deepseek_v3": r".*\.self_attn\.kv_(a_proj_with_mqa|b_proj)"}
-WITH_EXPERTS = ("qwen3_moe", "deepseek_v3")
+WITH_EXPERTS = ("qwen3_moe", "deepseek_v3")  # instead of an MLP
+PER_LAYER_INPUT = ["per_layer_input_gate", "per_layer_projection"]
 DELTA_NET = ["in_proj_qkv", "in_proj_z", "in_proj_a", "in_proj_b", "out_proj"]
 
 
@@ -37,6 +38,9 @@ def lora_config(choose: random.Random, family: str, config, ranks: tuple) -> Lor
     linears = ATTENTION + ([] if family in WITH_EXPERTS else MLP) + (DELTA_NET if family == "qwen3_5_text" else [])
     if family == "deepseek_v3":
         linears = LATENT_ATTENTION + (["q_a_proj", "q_b_proj"] if config.q_lora_rank else ["q_proj"])
+    if family == "gemma4_text":
+        linears = ATTENTION[:2] + ([] if config.attention_k_eq_v else ["v_proj"]) + ["o_proj"] + MLP
+        linears += PER_LAYER_INPUT if config.hidden_size_per_layer_input else []
     pattern = PATTERNS.get(family, r".*\.self_attn\.(q|v)_proj")
     return LoraConfig(r=choose.choice(ranks), lora_alpha=choose.choice([1, 8, 20]), use_rslora=choose.random() < 0.3,
                       use_dora=choose.random() < 0.4, task_type="CAUSAL_LM",
@@ -163,10 +167,10 @@ def check_merged(name: str, folder: Path, adapted, limit: float) -> list[str]:
     return [] if worst <= limit else [f"{name}: the merged weights differ by {worst:.2e}"]
 
 
-def check_reads_back(name: str, folder: Path, inputs: dict, family: str, expected: dict, limit: float) -> list[str]:
+def check_reads_back(name: str, folder: Path, inputs: dict, expected: dict, limit: float) -> list[str]:
     """Checks that peft reads the adapter that we wrote."""
     base = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
-    if family in WITH_EXPERTS:
+    if experts_per_token(base.config):
         base.config._experts_implementation = "eager"
     adapted = PeftModel.from_pretrained(base, folder / "adapter-float32").eval()
     with torch.no_grad():
@@ -182,9 +186,10 @@ def check(program: str, family: str, seed: int) -> list[str]:
         folder = Path(scratch)
         model, inputs = make_case(family, seed, folder)
         has_experts = family == "qwen3_moe" and seed % 2 == 0
-        limit = LIMIT_OF_EXPERTS if family in WITH_EXPERTS else LIMIT
+        limit = LIMIT_OF_EXPERTS if experts_per_token(model.config) else LIMIT
+        if experts_per_token(model.config):
+            model.config._experts_implementation = "eager"  # grouped products do not support fp64
         if has_experts:
-            model.config._experts_implementation = "eager"
             tensors, scale = make_expert_adapter(choose, model, folder)
             values = lambda dtype: expert_values(model.to(dtype), {key: tensor.detach().to(dtype) for key, tensor in tensors.items()}, scale, inputs)
         else:
@@ -198,7 +203,7 @@ def check(program: str, family: str, seed: int) -> list[str]:
         # In this family peft expects these names to belong to experts, and does not find them in layers without experts.
         if has_experts and not all(hasattr(layer.mlp, "experts") for layer in model.model.layers):
             return faults
-        return faults + check_reads_back(name, folder, inputs, family, expected, limit)
+        return faults + check_reads_back(name, folder, inputs, expected, limit)
 
 
 def main() -> int:

@@ -59,6 +59,9 @@ def whole_sizes(choose: random.Random, values: dict) -> dict:
                     "qk_rope_head_dim": choose.choice([8, 16]), "v_head_dim": choose.choice([16, 32, 48])}
     if "moe_intermediate_size" in values:
         changes["moe_intermediate_size"] = choose.choice([16, 32])
+    if "global_head_dim" in values:  # the flash kernel does not support the largest
+        changes |= {"global_head_dim": choose.choice([32, 64, 264]), "hidden_size_per_layer_input": values["hidden_size_per_layer_input"] and 16,
+                    "vocab_size_per_layer_input": changes["vocab_size"]}
     if "linear_num_key_heads" in values:
         changes |= {"linear_num_key_heads": 1, "linear_num_value_heads": choose.choice([1, 2]), "linear_key_head_dim": 16, "linear_value_head_dim": 16}
     if "shared_expert_intermediate_size" in values:
@@ -68,7 +71,7 @@ def whole_sizes(choose: random.Random, values: dict) -> dict:
 
 def lengths_of(family: str) -> tuple:
     values = FAMILIES[family](random.Random(1))
-    has_experts = any("experts" in key for key in values.get("text_config", values))
+    has_experts = family.startswith("gemma4") or any("experts" in key for key in values.get("text_config", values))
     return LENGTHS_OF_EXPERTS if has_experts else LENGTHS
 
 
@@ -98,7 +101,7 @@ def take_clear_tokens(folder: Path, model, inputs: dict) -> None:
     """Replaces the tokens of the inputs, in memory and in the file, if the model has experts."""
     with torch.no_grad(), parity_test.RouterMargin(model) as margin:
         parity_test.logits_by_document(model, inputs)
-    if not hasattr(model.config.get_text_config(), "num_experts_per_tok"):
+    if not parity_test.experts_per_token(model.config.get_text_config()):
         return
     if not margin.leads:
         raise LeftOut("experts without a choice")

@@ -133,6 +133,10 @@ Values values_of(const std::filesystem::path& folder, const std::string& dtype_t
   values["loss"] = losses[0];
   if (settings.z_loss > 0) values["z_loss"] = losses[1];
   if (settings.balance > 0) values["aux_loss"] = losses[losses.size() - 3];
+  for (const auto& [first, other] : model.ties()) {
+    const at::Tensor sum = gradient_of(layers[first.layer], first.parameter);
+    if (sum.defined()) sum.add_(gradient_of(layers[other.layer], other.parameter));
+  }
   const auto weight = weights_of(layers);
   if (place == nullptr) export_checkpoint(folder, folder / ("exported-" + dtype_text), weight, parts);
   const ModelConfig config = read_model_config(folder);
@@ -141,8 +145,6 @@ Values values_of(const std::filesystem::path& folder, const std::string& dtype_t
     add_gradients(adapter_tensors(config, parts), layers, values);
     return values;
   }
-  for (const auto& [first, other] : model.ties())
-    gradient_of(layers[first.layer], first.parameter).add_(gradient_of(layers[other.layer], other.parameter));
   add_gradients(checkpoint_tensors(config, written_layout(find_expert_layout(config, WeightFiles::open(folder)))),
                 layers, values);
   return values;
