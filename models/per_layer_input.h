@@ -1,5 +1,5 @@
 // models/per_layer_input.h
-// The part of a decoder layer that reads each token anew: a row of the layer's own table, and a
+// The part of a decoder layer that reads each token again: a row of the layer's own table, and a
 // projection of the token's embedding (per-layer embeddings, as in Gemma 4).
 //
 // Shapes: b sequences, t positions, h hidden size, p width of the input.

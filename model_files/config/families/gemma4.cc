@@ -1,13 +1,15 @@
 // Gemma 4 (text): keys and values of earlier layers, a table in each layer, and experts next to an MLP, each in some of
 // its models.
-#include <cmath>
 #include <map>
 
 #include "model_files/config/common_config.h"
 #include "model_files/config/families/family.h"
+#include "model_files/config/families/gemma.h"
 
 namespace rp {
 namespace {
+
+constexpr std::int64_t kUsualVocabulary = 262'144;
 
 // The sizes of attention that differ between layers.
 struct HeadSizes {
@@ -124,7 +126,7 @@ void share_keys(const ConfigSection& file, ModelConfig& config) {
 
 void read_per_layer_input(const ConfigSection& file, const ModelConfig& config, DecoderLayerConfig& layer) {
   constexpr const char *kWidth = "hidden_size_per_layer_input", *kVocabulary = "vocab_size_per_layer_input";
-  constexpr std::int64_t kUsualWidth = 256, kUsualVocabulary = 262'144, kMaxVocabulary = std::int64_t{1} << 24;
+  constexpr std::int64_t kUsualWidth = 256, kMaxVocabulary = std::int64_t{1} << 24;
   PerLayerInputConfig input{
       .width = file.has(kWidth)       ? file.count(kWidth, kMaxWidth)
                : file.is_null(kWidth) ? 0
@@ -156,32 +158,12 @@ void add_experts(const ConfigSection& file, MlpConfig& mlp) {
 }
 
 void read_gemma4(const ConfigSection& file, ModelConfig& config) {
-  DecoderLayerConfig layer = read_common(file,
-                                         {.num_heads = 8,
-                                          .num_kv_heads = 4,
-                                          .head_dim = 256,
-                                          .tied_head = true,
-                                          .padding_id = 0,
-                                          .max_positions = 131'072,
-                                          .vocabulary = 262'144,
-                                          .activation_key = "hidden_activation",
-                                          .activation = "gelu_pytorch_tanh",
-                                          .rope_by_type = true},
-                                         config);
+  DecoderLayerConfig layer = read_gemma_layer(file, kUsualVocabulary, config);
   config.norm = NormKind::kUnrounded;
-  config.embedding_scale = std::sqrt(static_cast<double>(config.hidden));
-  config.logit_softcap = file.has("final_logit_softcapping") ? file.number("final_logit_softcapping", 1e-3, 1e6) : 0;
   if (file.text("use_bidirectional_attention", "vision") != "vision")
     throw file.refuse("use_bidirectional_attention is not 'vision': models that embed texts are not supported");
   layer.attention.scale = 1;
-  layer.attention.head_norm = AttentionConfig::HeadNorm::kEachHead;
   layer.attention.normalises_values = true;
-  layer.attention.qkv_bias = layer.attention.output_bias = file.boolean("attention_bias", false);
-  layer.mlp.intermediate = file.integer("intermediate_size", kMaxInner);
-  layer.mlp.activation = Activation::kGeluTanh;
-  layer.attention_post_norm = "post_attention_layernorm";
-  layer.mlp_norm = "pre_feedforward_layernorm";
-  layer.mlp_post_norm = "post_feedforward_layernorm";
   layer.has_scalar = true;
   read_per_layer_input(file, config, layer);
   add_layers(file, layer, config);
