@@ -69,9 +69,9 @@ void add_slice(const ModelConfig& config, std::int64_t layer, const LayerTensor&
 // Checks that `weights` has exactly the tensors of `config`, in one layout of experts, each stored as
 // stored_tensors.h describes. Leftovers are ignored: rotary_emb.inv_freq of old exporters, the LM head
 // of a tied model if it has the embedding's shape and dtype (check_tied_head() of models/checkpoint.h
-// compares the values), and activation_scales(). The tensors of a multimodal model's other parts are
-// ignored too. Throws rp::Error (kBadInput) naming the tensor, and the expected and the found shape.
-// REQUIRES: adapted_to_files() has returned `config`, or no weights are quantised.
+// compares the values), keys and values of layers that use those of another one, and activation_scales(). The tensors
+// of a multimodal model's other parts are ignored too. Throws rp::Error (kBadInput) naming the tensor, and the expected
+// and the found shape. REQUIRES: adapted_to_files() has returned `config`, or no weights are quantised.
 void check_weights(const ModelConfig& config, const WeightFiles& weights);
 
 // Returns the error to throw if the LM head in the files of a tied model differs from the

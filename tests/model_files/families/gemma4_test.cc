@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "common/text.h"
 #include "model_files/config/layer_border.h"
 #include "model_files/layer_tensors.h"
 #include "model_files/part_selection.h"
@@ -187,6 +188,21 @@ TEST(Gemma4, TheTableIsSelectedByItsNameAndItsProjectionHasNoPairs) {
   EXPECT_EQ(adapted.find("per_layer_model_projection.lora_A.weight"), nullptr);
   EXPECT_FALSE(adapted.find("per_layer_model_projection.weight")->format.has_value());
   EXPECT_TRUE(adapted.find("per_layer_projection.weight")->format.has_value());
+}
+
+TEST(Gemma4, FilesMayHaveKeysThatNoLayerUses) {
+  const ModelConfig config = read_gemma4(sharing(3));
+  std::vector<TensorDeclaration> tensors = declarations(config);
+  for (const char* name : {"k_proj", "v_proj", "k_norm"})
+    tensors.push_back({cat("model.layers.3.self_attn.", name, ".weight"), DType::kBFloat16, {16, 16}});
+  const auto check = [&] {
+    const TempDirectory directory;
+    write_tensors(directory.file("model.safetensors"), tensors);
+    check_weights(config, WeightFiles::open(directory.path()));
+  };
+  check();
+  tensors.push_back({"model.layers.2.self_attn.v_norm.weight", DType::kBFloat16, {8}});
+  expect_refusal({"'model.layers.2.self_attn.v_norm.weight'", "not part of the model"}, check);
 }
 
 TEST(Gemma4, ExpertsAreNextToAnMlp) {
