@@ -57,23 +57,20 @@ void read_elements(const Files& files, const std::string& name, std::int64_t fir
   }
 }
 
-// Reads rows of a table of the whole model, most of which belong to other layers.
+// Reads the rows of a part of which each row of the tensor has one. Whole rows of the tensor are read,
+// since most disks are faster in order.
 template <typename Files>
-void read_apart(const Files& files, const CheckpointTensor& tensor, const TensorPart& part, const at::Tensor& rows) {
-  const at::ScalarType stored = weight_type(files.tensor(tensor.name).dtype, tensor.name);
-  const std::int64_t columns = rows.size(1);
-  const std::int64_t row_bytes = columns * static_cast<std::int64_t>(at::elementSize(stored));
-  const std::int64_t at_once = std::clamp<std::int64_t>(kPieceElements / columns, 1, rows.size(0));
-  const at::Tensor buffer = at::empty({at_once, columns}, stored);
-  auto* const bytes = static_cast<std::byte*>(buffer.mutable_data_ptr());
-  for (std::int64_t done = 0; done < rows.size(0); done += at_once) {
-    const std::int64_t count = std::min(at_once, rows.size(0) - done);
-    for (std::int64_t i = 0; i < count; ++i) {
-      const std::int64_t row = part.first_row + (done + i) * part.row_step;
-      files.read(tensor.name, bytes + i * row_bytes, static_cast<std::uint64_t>(row_bytes),
-                 static_cast<std::uint64_t>(row * row_bytes));
-    }
-    rows.narrow(0, done, count).copy_(buffer.narrow(0, 0, count));
+void read_rows_in_turn(const Files& files, const CheckpointTensor& tensor, const TensorPart& part,
+                       const at::Tensor& rows) {
+  const std::int64_t width = tensor.rows_in_row * rows.size(1);
+  const std::int64_t at_once = std::max<std::int64_t>(kPieceElements / width, 1);
+  for (std::int64_t first = 0; first < rows.size(0); first += at_once) {
+    const std::int64_t count = std::min(at_once, rows.size(0) - first);
+    const at::Tensor piece =
+        at::empty({count, tensor.rows_in_row, rows.size(1)}, weight_type(files.tensor(tensor.name).dtype, tensor.name));
+    files.read(tensor.name, piece.mutable_data_ptr(), piece.nbytes(),
+               static_cast<std::uint64_t>(first * width * piece.element_size()));
+    rows.narrow(0, first, count).copy_(piece.select(1, part.first_row));
   }
 }
 
@@ -128,7 +125,7 @@ void read_part_of(const Files& files, const CheckpointTensor& tensor, const Tens
     if (is_one_piece(tensor, part)) {
       read_elements(files, tensor.name, first + part.first_row * matrix.columns, rows);
     } else if (tensor.rows_in_row > 1) {
-      read_apart(files, tensor, part, rows);
+      read_rows_in_turn(files, tensor, part, rows);
     } else {
       read_rows(files, tensor, part, first, rows);
     }
