@@ -51,8 +51,9 @@ class LayerList {
     if (lora.is_dora) add_pair(".lora_magnitude_vector", {linear.out});
   }
 
-  void add_buffer(const std::string& name, std::vector<std::int64_t> shape) {
-    tensors.push_back({.name = name, .shape = std::move(shape), .is_trained = false, .is_buffer = true});
+  void add_correction(const std::string& name, std::int64_t num_experts) {
+    tensors.push_back(
+        {.name = name, .shape = {num_experts}, .is_trained = selection_.trains_corrections(), .is_buffer = true});
   }
 
   void add_decoder_layer(const DecoderLayerConfig& layer) {
@@ -104,7 +105,7 @@ class LayerList {
   }
 
   void add_rest_of_router(const ExpertsConfig& experts) {
-    if (experts.router == ExpertsConfig::Router::kSigmoid) add_buffer(experts.correction_name(), {experts.num});
+    if (experts.router == ExpertsConfig::Router::kSigmoid) add_correction(experts.correction_name(), experts.num);
   }
 
   // MXFP4 is a format of experts only.
@@ -236,7 +237,7 @@ std::int64_t num_parameters(const std::vector<LayerTensors>& layers) {
 }
 
 std::int64_t num_trained(const std::vector<LayerTensors>& layers) {
-  return sum_of(layers, [](const LayerTensor& tensor) { return tensor.is_trained; });
+  return sum_of(layers, [](const LayerTensor& tensor) { return tensor.is_trained && !tensor.is_buffer; });
 }
 
 }  // namespace rp

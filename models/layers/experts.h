@@ -19,7 +19,7 @@ namespace rp::models {
 
 struct ExpertWeights {
   LinearWeights router{};     // [e, h]
-  at::Tensor correction_e{};  // of Router::kSigmoid, fp32
+  at::Tensor correction_e{};  // of Router::kSigmoid, fp32; its gradient is the number of tokens of each expert
   // All experts' weights: [e, i, h], [e, i, h], [e, h, i]; their biases: [e, i], [e, i], [e, h].
   LinearWeights gate{}, up{}, down{};
 };
@@ -29,7 +29,8 @@ struct MixtureOutput {
   ExpertBalance balance;  // of this router
 };
 
-// Computes x [..., h] -> [..., h]. Differentiable, except the choice of experts. A token's outputs
+// Computes x [..., h] -> [..., h]. Differentiable, except the choice of experts. A backward pass adds
+// to the gradient of correction_e, if it requires one, how many tokens chose each expert. A token's outputs
 // are multiplied by its weights, which have the dtype of x, then rounded, and added in fp32. With
 // Router::kSigmoid the weights are fp32, and only the sum is rounded. Deterministic.
 [[nodiscard]] MixtureOutput mixture_of_experts(const at::Tensor& x, const ExpertWeights& weights,

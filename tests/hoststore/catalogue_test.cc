@@ -164,6 +164,35 @@ TEST(Catalogue, KeepsFrozenParametersApartInOneWorkingCopyAndNothingElse) {
   EXPECT_EQ(catalogue.state_bytes(), 4096U * 4 * 4);
 }
 
+TEST(Catalogue, GivesACorrectionAGroupOfItsOwnWithoutPaddingMomentsOrMaster) {
+  const ParameterRequest correction{
+      .name = "correction", .dtype = DType::kFloat32, .shape = {5}, .is_trained = true, .is_correction = true};
+  ParameterRequest another = correction;
+  another.name = "another";
+  for (const DType dtype : {DType::kBFloat16, DType::kFloat32}) {
+    const ParameterRequest weight{.name = "w", .dtype = dtype, .shape = {64}};
+    const LayerRequest layer{.name = "l", .parameters = {weight, correction, another, weight}};
+    const Catalogue catalogue = Catalogue::from_bytes(
+        Catalogue::lay_out({{.name = "", .layers = {layer}, .num_copies = 2, .with_sums = true, .num_moments = 1}})
+            .to_bytes());
+    ASSERT_EQ(catalogue.weight_groups().size(), 3U);
+    EXPECT_EQ(catalogue.weight_groups()[GroupId(0)].is_correction, 0U);
+    EXPECT_EQ(catalogue.weight_groups()[GroupId(0)].num_elements, 128U);
+    for (const GroupId index : {GroupId(1), GroupId(2)}) {
+      const WeightGroupRecord& group = catalogue.weight_groups()[index];
+      EXPECT_EQ(group.is_correction, 1U);
+      EXPECT_EQ(group.num_elements, 5U);
+      EXPECT_EQ(group.num_copies, 2U);
+      EXPECT_TRUE(group.working_is_master());
+      EXPECT_EQ(group.master_offset, kNoOffset);
+      EXPECT_EQ(group.moment1_offset, kNoOffset);
+      EXPECT_NE(catalogue.uses_of_group(index)[0].gradient_offset, kNoOffset);
+      EXPECT_NE(catalogue.uses_of_group(index)[0].sum_offset, kNoOffset);
+    }
+    EXPECT_EQ(catalogue.trained_groups(0).size(), 3U);
+  }
+}
+
 TEST(WeightGroupRecord, KeepsVersionsInItsCopiesByTurnsAndAFrozenGroupInItsOnly) {
   const WeightGroupRecord alternating{.num_copies = 2};
   EXPECT_EQ(alternating.version_in(Version(7)), Version(7));

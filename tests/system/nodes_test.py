@@ -12,6 +12,7 @@ import time
 import unittest
 from pathlib import Path
 
+from families_bits_test import make_model
 from hosts import Hosts, NoHosts
 from launched import DEADLINE_S, PROGRAMS, SAMPLE, LaunchedTest, bits, settings
 
@@ -95,6 +96,9 @@ class NodesTest(LaunchedTest):
 
     def test_pairs_have_the_bits_of_one_node(self):
         self.same_bits(lora_rank=4, lora_dropout=0.1)
+
+    def test_corrections_of_routers_have_the_bits_of_one_node(self):
+        self.same_bits(model=make_model("glm4_moe", self.directory / "model"), router_bias_update_rate=0.02)
 
     def test_a_checkpoint_of_any_number_of_nodes_goes_on_on_any_other(self):
         hosts = self.hosts(3)
