@@ -21,6 +21,15 @@ RATE = 0.02
 MODES = ({}, {"async": True})
 
 
+def change_corrections(folder: Path, change) -> None:
+    """Replaces each correction in a model's files by change(correction)."""
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(folder / "model.safetensors")
+    save_file({name: change(value) if name.endswith(CORRECTION) else value for name, value in tensors.items()},
+              folder / "model.safetensors", metadata={"format": "pt"})
+
+
 def corrections(folder: Path) -> dict:
     """Returns the corrections in a model's files, by name."""
     from safetensors.torch import load_file
@@ -33,6 +42,7 @@ class RouterBiasTest(LaunchedTest):
         self.model = self.directory / family
         if not self.model.exists():
             make_model(family, self.model)
+            change_corrections(self.model, lambda correction: correction.float())  # as in published files
         return settings(output, **{"model": self.model, "router_bias_update_rate": RATE} | changes)
 
     def test_bits_depend_on_no_worker_and_no_grain(self):
@@ -74,10 +84,10 @@ class RouterBiasTest(LaunchedTest):
                 ours, reference = self.directory / f"ours {number}", self.directory / f"reference {number}"
                 run = {"max_grad_norm": 0.5} | changes
                 self.run_train(self.settings(ours, **run))
-                losses = subprocess.run([os.environ["RP_REFERENCE_TRAIN"], *self.settings(reference, **run)], check=True, capture_output=True,
-                                        text=True, timeout=launched.DEADLINE_S).stdout
-                (reference / "metrics.jsonl").write_text("".join(f'{{"loss": {loss},}}\n' for loss in losses.split()))
-                self.assertEqual(bits(ours), bits(reference))
+                subprocess.run([os.environ["RP_REFERENCE_TRAIN"], *self.settings(reference, **run)], check=True, capture_output=True,
+                               timeout=launched.DEADLINE_S)
+                ours, reference = ((folder / "final" / "model.safetensors").read_bytes() for folder in (ours, reference))
+                self.assertEqual(ours, reference)
 
     STEPS, ROWS, LENGTH, LEARNING_RATE = 3, 8, 32, 1e-3
 
@@ -130,7 +140,7 @@ class RouterBiasTest(LaunchedTest):
                     self.assertEqual(found[name].tolist(), value.tolist(), name)
 
     def test_an_uneven_load_becomes_more_even(self):
-        from safetensors.torch import load_file, save_file
+        import torch
 
         def most_loaded(rate: float) -> list[float]:
             output = self.directory / f"rate {rate}"
@@ -138,18 +148,15 @@ class RouterBiasTest(LaunchedTest):
             return [step["most_loaded_expert"] for step in metrics(output)]
 
         self.settings(self.output)
-        file = self.model / "model.safetensors"
-        tensors = load_file(file)
-        for name in tensors:
-            if name.endswith(CORRECTION):
-                tensors[name][:3] += 1  # above every score
-        save_file(tensors, file, metadata={"format": "pt"})
+        first = torch.arange(8) < 3
+        change_corrections(self.model, lambda correction: correction + first)  # the scores are below 1
         left_alone, balanced = most_loaded(0), most_loaded(0.05)
-        print(f"most loaded expert, as a multiple of the mean: {balanced[0]:.2f}, after 30 steps {balanced[-1]:.2f}; without the rate {left_alone[-1]:.2f}")
+        after = sum(balanced[-10:]) / 10
+        print(f"most loaded expert, as a multiple of the mean: {balanced[0]:.2f}, in steps 21 to 30 {after:.2f}; without the rate {left_alone[-1]:.2f}")
         self.assertEqual(balanced[0], left_alone[0])
         self.assertGreater(balanced[0], 2.5)  # 8 / 3: all tokens choose it
         self.assertGreater(left_alone[-1], 2.5)
-        self.assertLess(balanced[-1], 1.8)
+        self.assertLess(after, 2)
 
     def test_resumed_and_exported_is_uninterrupted(self):
         for mode in MODES:
