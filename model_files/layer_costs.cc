@@ -213,7 +213,7 @@ class CostModel {
   [[nodiscard]] GradientCost gradients_of(const LayerTensors& layer) const {
     GradientCost sum;
     for (const LayerTensor& tensor : layer.tensors) {
-      if (!tensor.is_trained || tensor.is_buffer) continue;
+      if (!tensor.is_trained || tensor.is_correction) continue;
       const GradientCost cost =
           tensor.name == "lm_head.weight" ? head_gradient(tensor) : gradient_cost(tensor, settings_);
       const auto elements = static_cast<double>(tensor.num_elements());
@@ -236,12 +236,12 @@ class CostModel {
             .workspace_bytes = 4 + product.workspace_bytes};
   }
 
-  // Follows the layout of the store: the trained parameters of a layer, the frozen ones, the frozen corrections
+  // Follows the layout of the store: the trained parameters of a layer, the frozen ones, the frozen buffers
   // and the quantised ones are one weight group each, and a tied parameter or a trained correction is a group of its
   // own.
   [[nodiscard]] LayerCost sizes_of(const LayerTensors& layer) const {
     LayerCost cost;
-    std::uint64_t trained = 0, frozen = 0, corrections = 0, quantised = 0;
+    std::uint64_t trained = 0, frozen = 0, buffers = 0, quantised = 0;
     const auto add_trained = [&](std::uint64_t elements, bool is_stored) {
       const std::uint64_t bytes = aligned(elements * settings_.element_bytes, kGroupAlignment);
       cost.weight_bytes += bytes;
@@ -262,7 +262,7 @@ class CostModel {
     };
     for (const LayerTensor& tensor : layer.tensors) {
       const bool is_trained = tensor.is_trained && settings_.is_trained;
-      if (tensor.is_buffer && is_trained) {
+      if (tensor.is_correction && is_trained) {
         add_correction(static_cast<std::uint64_t>(tensor.num_elements()));
         continue;
       }
@@ -274,7 +274,7 @@ class CostModel {
       const std::uint64_t elements = aligned(static_cast<std::uint64_t>(tensor.num_elements()), kElementAlignment);
       if (tensor.tied_group < 0) {
         const bool is_group_of_its_own = tensor.is_buffer && settings_.element_bytes != sizeof(float);
-        (is_trained ? trained : is_group_of_its_own ? corrections : frozen) += elements;
+        (is_trained ? trained : is_group_of_its_own ? buffers : frozen) += elements;
         continue;
       }
       const bool is_stored = layer.name == "embedding";
@@ -282,7 +282,7 @@ class CostModel {
     }
     if (trained > 0) add_trained(trained, /*is_stored=*/true);
     if (frozen > 0) add_frozen(frozen, settings_.element_bytes, /*is_stored=*/true);
-    if (corrections > 0) add_frozen(corrections, sizeof(float), /*is_stored=*/true);
+    if (buffers > 0) add_frozen(buffers, sizeof(float), /*is_stored=*/true);
     if (quantised > 0) add_frozen(quantised, 1, /*is_stored=*/true);
     return cost;
   }

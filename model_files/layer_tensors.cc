@@ -51,9 +51,8 @@ class LayerList {
     if (lora.is_dora) add_pair(".lora_magnitude_vector", {linear.out});
   }
 
-  void add_correction(const std::string& name, std::int64_t num_experts) {
-    tensors.push_back(
-        {.name = name, .shape = {num_experts}, .is_trained = selection_.trains_corrections(), .is_buffer = true});
+  void add_buffer(const std::string& name, std::vector<std::int64_t> shape) {
+    tensors.push_back({.name = name, .shape = std::move(shape), .is_trained = false, .is_buffer = true});
   }
 
   void add_decoder_layer(const DecoderLayerConfig& layer) {
@@ -105,7 +104,10 @@ class LayerList {
   }
 
   void add_rest_of_router(const ExpertsConfig& experts) {
-    if (experts.router == ExpertsConfig::Router::kSigmoid) add_correction(experts.correction_name(), experts.num);
+    if (experts.router != ExpertsConfig::Router::kSigmoid) return;
+    add_buffer(experts.correction_name(), {experts.num});
+    tensors.back().is_correction = true;
+    tensors.back().is_trained = selection_.trains_corrections();
   }
 
   // MXFP4 is a format of experts only.

@@ -27,10 +27,9 @@ struct LayerTensor {
   std::string name{};
   std::vector<std::int64_t> shape{};
   bool is_trained = true;
-  bool is_pair = false;  // of LoRA, and so in no checkpoint
-  // The correction of a router: fp32 whatever the model's dtype, no parameter, and trained only by its own rule
-  // (TrainedParts::corrections).
-  bool is_buffer = false;
+  bool is_pair = false;        // of LoRA, and so in no checkpoint
+  bool is_buffer = false;      // has no gradient, and is fp32 whatever the model's dtype
+  bool is_correction = false;  // of a router: a buffer that is trained by its own rule (TrainedParts::corrections)
   bool is_of_experts = false;  // its first dimension is the expert
   int tied_group = -1;         // 0: the embedding and a tied LM head are one parameter; -1: not tied
   // The format in which the store has it, as bytes; nullopt: in the model's dtype.

@@ -165,7 +165,7 @@ SelectionSummary summarise(const ModelConfig& config, const TrainedParts& parts)
         "(LoRA), or freeze weights; MXFP4 needs layers whose number of inputs is a multiple of 32");
   }
   const auto is_corrected = [](const LayerTensors& layer) {
-    return std::ranges::any_of(layer.tensors, &LayerTensor::is_buffer);
+    return std::ranges::any_of(layer.tensors, &LayerTensor::is_correction);
   };
   if (parts.corrections && std::ranges::none_of(layers, is_corrected)) {
     throw Error(ExitCode::kUsage, cat("the corrections of routers are to be updated (a router-bias update rate above "

@@ -11,7 +11,7 @@ NamedParameter stored_parameter(const LayerTensor& tensor, at::ScalarType dtype)
   return {.name = tensor.name,
           .value = placeholder(tensor.shape, stored).requires_grad_(tensor.is_trained),
           .keeps_dtype = tensor.is_buffer,
-          .is_correction = tensor.is_buffer && tensor.is_trained};
+          .is_correction = tensor.is_correction && tensor.is_trained};
 }
 
 LayerParameters::LayerParameters(const LayerTensors& layer, const LoraSettings& lora, at::ScalarType dtype)

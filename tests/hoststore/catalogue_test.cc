@@ -292,6 +292,14 @@ TEST(Catalogue, TakesTheMemoryThatIsPlannedForItsNode) {
     request.layers.push_back(layer_of_chunks(rows));
     costs.push_back({.gradient_bytes = 2 * elements, .trained_elements = elements, .gradient_elements = elements});
   }
+  // Two layers have the correction of a router, which takes a whole page.
+  constexpr std::uint64_t kExperts = 1024;
+  for (const std::size_t layer : {1, 2}) {
+    request.layers[layer].parameters.push_back({.name = "c", .shape = {kExperts}, .is_correction = true});
+    costs[layer].gradient_bytes += kExperts * 4;
+    costs[layer].gradient_elements += kExperts;
+    costs[layer].correction_bytes = kExperts * 4;
+  }
   const Plan plan{.forward = {}, .fused_start = 4, .backward = {}};
   for (const int num_nodes : {1, 2, 5, 30}) {
     for (const int node : {0, num_nodes - 1}) {

@@ -133,7 +133,7 @@ TEST(LayerCosts, BytesAreTheStores) {
                                         .shape = tensor.shape,
                                         .tied_group = tensor.tied_group,
                                         .is_trained = tensor.is_trained,
-                                        .is_correction = tensor.is_buffer && tensor.is_trained});
+                                        .is_correction = tensor.is_correction && tensor.is_trained});
         }
       }
       const Catalogue catalogue = Catalogue::lay_out(requests, 1, false);

@@ -198,7 +198,8 @@ TEST(Experts, ARecomputeCountsALoadOnceAndChoosesAsTheForwardPassDid) {
   ExpertWeights weights = sigmoid_weights(kSigmoid, at::kFloat);
   const at::Tensor x = leaf({9, kHidden});
   const at::Tensor loads_e = loads_of(x, weights, kSigmoid);
-  RecomputeContext first{.keeps = true};
+  RecomputeContext first, second;
+  first.keeps = true;
   {
     const c10::NoGradGuard no_grad;
     const RecomputeScope scope(first);
@@ -206,7 +207,8 @@ TEST(Experts, ARecomputeCountsALoadOnceAndChoosesAsTheForwardPassDid) {
   }
   EXPECT_FALSE(weights.correction_e.grad().defined());
   weights.correction_e.detach().copy_(at::randn({kNum}));  // with these, others would be chosen
-  RecomputeContext second{.is_recompute = true, .data = &first.saved};
+  second.is_recompute = true;
+  second.data = &first.saved;
   const RecomputeScope scope(second);
   torch::autograd::backward({mixture_of_experts(x, weights, kSigmoid, Activation::kSilu).y.sum()});
   EXPECT_FALSE(at::equal(loads_e, loads_of(x, weights, kSigmoid)));
