@@ -35,6 +35,7 @@ void add(CallHash& hash, const StepRequest& request) {
   }
   hash.add_number(request.options.max_grad_norm);
   hash.add_number(request.options.max_grad_value);
+  hash.add_number(request.options.router_bias_update_rate);
   hash.add(request.options.skip_nonfinite ? 1 : 0);
 }
 

@@ -205,6 +205,7 @@ class CatalogueBuilder {
   }
 
   void add_parameter(const ParameterRequest& parameter, CatalogueLayer layer) {
+    if (parameter.is_correction) return add_correction(parameter, layer);
     // The untied parameters of a layer form two weight groups per dtype: one of the trained
     // parameters and one of the frozen ones.
     auto& known = parameter.tied_group >= 0 ? tied_weight_groups_ : own_weight_groups_;
@@ -212,12 +213,7 @@ class CatalogueBuilder {
                         ? parameter.tied_group
                         : 2 * static_cast<int>(parameter.dtype) + static_cast<int>(parameter.is_trained);
     const auto [place, is_new] = known.try_emplace(key, weight_groups.size());
-    if (is_new) {
-      weight_groups.push_back({.dtype = parameter.dtype,
-                               .num_copies = parameter.is_trained ? num_copies_ : 1,
-                               .pipeline = static_cast<std::uint32_t>(pipelines.size()),
-                               .is_trained = parameter.is_trained});
-    }
+    if (is_new) add_group(parameter);
     TensorRecord tensor{};
     copy_name(tensor.name, parameter.name);
     tensor.desc = describe(parameter);
@@ -230,6 +226,26 @@ class CatalogueBuilder {
     }
     tensors.push_back(tensor);
     group_of_tensor_.emplace_back(place->second, layer);
+  }
+
+  void add_group(const ParameterRequest& parameter) {
+    weight_groups.push_back({.dtype = parameter.dtype,
+                             .num_copies = parameter.is_trained ? num_copies_ : 1,
+                             .pipeline = static_cast<std::uint32_t>(pipelines.size()),
+                             .is_trained = parameter.is_trained,
+                             .is_correction = parameter.is_correction});
+  }
+
+  // The update compares each element with the mean of all, so padding would be wrong.
+  void add_correction(const ParameterRequest& parameter, CatalogueLayer layer) {
+    const GroupId group(weight_groups.size());
+    add_group(parameter);
+    TensorRecord tensor{};
+    copy_name(tensor.name, parameter.name);
+    tensor.desc = describe(parameter);
+    weight_groups[group].num_elements = tensor.desc.bytes() / dtype_bytes(parameter.dtype);
+    tensors.push_back(tensor);
+    group_of_tensor_.emplace_back(group, layer);
   }
 
   void check_tied(const ParameterRequest& parameter, const TensorDesc& desc, bool is_trained) const {
@@ -276,11 +292,12 @@ Catalogue Catalogue::lay_out(const std::vector<PipelineRequest>& pipelines, Node
       group.parameter_offset[copy] = take(result.parameter_bytes_, group.bytes());
     }
     if (group.is_trained == 0) continue;
-    group.master_dtype = pipelines[group.pipeline].master_dtype;
+    const bool is_correction = group.is_correction != 0;
+    group.master_dtype = is_correction ? group.dtype : pipelines[group.pipeline].master_dtype;
     if (!group.working_is_master()) {
       group.master_offset = take(result.state_bytes_, owned * dtype_bytes(group.master_dtype));
     }
-    const int num_moments = pipelines[group.pipeline].num_moments;
+    const int num_moments = is_correction ? 0 : pipelines[group.pipeline].num_moments;
     if (num_moments >= 1) group.moment1_offset = take(result.state_bytes_, owned * 4);
     if (num_moments >= 2) group.moment2_offset = take(result.state_bytes_, owned * 4);
   }

@@ -7,8 +7,8 @@
 //
 // The layers of all pipelines share one numbering. A *weight group* is the unit of upload, version
 // and update: all untied parameters of one dtype in a layer that are trained, those that are
-// frozen, or one tied parameter. A *use* is one layer's use of a group, with a gradient of its own
-// if the group is trained. Offsets are from the start of the arena that the field names.
+// frozen, one tied parameter, or the correction of a router. A *use* is one layer's use of a group, with a gradient of
+// its own if the group is trained. Offsets are from the start of the arena that the field names.
 //
 // If the run has several nodes, the state arena contains only what its node owns of each group
 // (common/nodes.h): element i of a group is element i - owned(group).begin there. Working copies are
@@ -54,7 +54,8 @@ struct WeightGroupRecord {
   std::uint32_t pipeline = 0;
   std::uint32_t is_trained = 1;  // 0: frozen, in one working copy
   DType master_dtype = DType::kFloat32;
-  std::uint32_t reserved = 0;
+  // 1: one correction of a router, without padding; its gradient is the load of each expert, and it has no moments.
+  std::uint32_t is_correction = 0;
 
   [[nodiscard]] std::uint64_t bytes() const { return num_elements * dtype_bytes(dtype); }
   [[nodiscard]] bool working_is_master() const { return dtype == master_dtype; }
@@ -129,6 +130,7 @@ struct ParameterRequest {
   std::vector<std::int64_t> shape{};
   int tied_group = -1;
   bool is_trained = true;
+  bool is_correction = false;  // of a router; trained, and not tied
 };
 
 struct LayerRequest {

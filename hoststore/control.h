@@ -21,7 +21,7 @@
 namespace rp {
 
 inline constexpr std::uint64_t kControlMagic = 0x31305f4550495052;  // "RPIPE_01"
-inline constexpr std::uint32_t kControlVersion = 14;
+inline constexpr std::uint32_t kControlVersion = 15;
 inline constexpr int kMaxWorkers = 64;
 inline constexpr int kMaxLayers = 1024;
 inline constexpr std::uint32_t kCommandRing = 8;

@@ -239,7 +239,7 @@ class CostModel {
   [[nodiscard]] GradientCost gradients_of(const LayerTensors& layer) const {
     GradientCost sum;
     for (const LayerTensor& tensor : layer.tensors) {
-      if (!tensor.is_trained) continue;
+      if (!tensor.is_trained || tensor.is_correction) continue;
       if (tensor.is_table) {
         // As in embedding().
         const double row = settings_.elementwise == Elementwise::kFused ? 4 : e_;
@@ -268,8 +268,9 @@ class CostModel {
             .workspace_bytes = 4 + product.workspace_bytes};
   }
 
-  // Follows the layout of the store: the trained parameters of a layer, the frozen ones, the buffers
-  // and the quantised ones are one weight group each, and a tied parameter is a group of its own.
+  // Follows the layout of the store: the trained parameters of a layer, the frozen ones, the frozen buffers
+  // and the quantised ones are one weight group each, and a tied parameter or a trained correction is a group of its
+  // own.
   [[nodiscard]] LayerCost sizes_of(const LayerTensors& layer) {
     LayerCost cost;
     std::uint64_t trained = 0, frozen = 0, buffers = 0, quantised = 0;
@@ -284,8 +285,19 @@ class CostModel {
       cost.weight_bytes += aligned(elements * element_bytes, kGroupAlignment);
       if (is_stored) cost.frozen_bytes += elements * element_bytes;
     };
+    const auto add_correction = [&](std::uint64_t elements) {
+      const std::uint64_t bytes = elements * sizeof(float);
+      cost.weight_bytes += aligned(bytes, kGroupAlignment);
+      cost.gradient_bytes += aligned(bytes, kGroupAlignment);
+      cost.gradient_elements += elements;
+      cost.correction_bytes += bytes;
+    };
     for (const LayerTensor& tensor : layer.tensors) {
       const bool is_trained = tensor.is_trained && settings_.is_trained;
+      if (tensor.is_correction && is_trained) {
+        add_correction(static_cast<std::uint64_t>(tensor.num_elements()));
+        continue;
+      }
       if (tensor.format) {
         quantised += aligned(static_cast<std::uint64_t>(tensor.quantised_bytes()), kElementAlignment);
         cost.expanded_bytes += static_cast<std::uint64_t>(tensor.num_elements()) * settings_.element_bytes;

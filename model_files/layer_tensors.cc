@@ -118,8 +118,11 @@ class LayerList {
   }
 
   void add_rest_of_router(const ExpertsConfig& experts) {
-    if (experts.router == ExpertsConfig::Router::kSigmoid)
+    if (experts.router == ExpertsConfig::Router::kSigmoid) {
       add_buffer(experts.correction_name(), {experts.num}, /*is_fp32=*/true);
+      tensors.back().is_correction = true;
+      tensors.back().is_trained = selection_.trains_corrections();
+    }
     if (experts.router == ExpertsConfig::Router::kScaledInput) {
       add(experts.scale_name(), {config_.hidden});
       add(experts.expert_scale_name(), {experts.num});
@@ -267,7 +270,7 @@ std::int64_t num_parameters(const std::vector<LayerTensors>& layers) {
 }
 
 std::int64_t num_trained(const std::vector<LayerTensors>& layers) {
-  return sum_of(layers, [](const LayerTensor& tensor) { return tensor.is_trained; });
+  return sum_of(layers, [](const LayerTensor& tensor) { return tensor.is_trained && !tensor.is_buffer; });
 }
 
 }  // namespace rp

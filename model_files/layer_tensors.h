@@ -28,8 +28,9 @@ struct LayerTensor {
   std::vector<std::int64_t> shape{};
   bool is_trained = true;
   bool is_pair = false;        // of LoRA, and so in no checkpoint
-  bool is_buffer = false;      // is no parameter: it has no gradient
+  bool is_buffer = false;      // is no parameter: it has no gradient of the loss
   bool is_fp32 = false;        // whatever the model's dtype
+  bool is_correction = false;  // of a router: a buffer that is trained by its own rule (TrainedParts::corrections)
   bool is_of_experts = false;  // its first dimension is the expert
   bool is_table = false;       // rows of it are gathered by token ids
   // Tensors of different layers with the same number are one parameter: 0 the embedding and a tied LM head, 1 the norm

@@ -54,12 +54,18 @@ struct PartSelection::Patterns {
   std::optional<NamePattern> target, freeze, train;
 };
 
-PartSelection::PartSelection(const TrainedParts& parts) : lora_(parts.lora), frozen_weights_(parts.frozen_weights) {
+PartSelection::PartSelection(const TrainedParts& parts)
+    : lora_(parts.lora), frozen_weights_(parts.frozen_weights), trains_corrections_(parts.corrections) {
   const LoraSettings& lora = parts.lora;
   if (lora.rank < 0 || lora.rank > kMaxRank || !(lora.alpha >= 0) || !(lora.dropout >= 0 && lora.dropout < 1)) {
     throw Error(ExitCode::kUsage,
                 cat("LoRA of rank ", lora.rank, ", alpha ", lora.alpha, ", dropout ", lora.dropout,
                     ": the rank must be from 0 to ", kMaxRank, ", alpha 0 or more, dropout from 0 and below 1"));
+  }
+  if (parts.corrections && lora.rank > 0) {
+    throw Error(ExitCode::kUsage,
+                "the corrections of routers are to be updated in addition to LoRA: an adapter has no place for them; "
+                "leave one of the two out");
   }
   auto patterns = std::make_shared<Patterns>();
   if (lora.targets != kAllLinear) {
@@ -157,6 +163,14 @@ SelectionSummary summarise(const ModelConfig& config, const TrainedParts& parts)
         ExitCode::kUsage,
         "frozen weights are to be quantised, but no weight of a linear layer is frozen that could be: train pairs "
         "(LoRA), or freeze weights; MXFP4 needs layers whose number of inputs is a multiple of 32");
+  }
+  const auto is_corrected = [](const LayerTensors& layer) {
+    return std::ranges::any_of(layer.tensors, &LayerTensor::is_correction);
+  };
+  if (parts.corrections && std::ranges::none_of(layers, is_corrected)) {
+    throw Error(ExitCode::kUsage, cat("the corrections of routers are to be updated (a router-bias update rate above "
+                                      "0), and this model (",
+                                      config.family, ") has none; leave the rate out"));
   }
   if (summary.num_trained == 0) throw Error(ExitCode::kUsage, "nothing is trained: all weights are frozen");
   if (parts.lora.rank > 0 && !trained_experts.empty()) {

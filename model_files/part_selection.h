@@ -16,14 +16,15 @@ namespace rp {
 // All names are names in memory (name_in_model()); names of experts contain no expert number.
 class PartSelection {
  public:
-  // Throws rp::Error (kUsage) for numbers out of range and for text that is not a regular
-  // expression.
+  // Throws rp::Error (kUsage) for numbers out of range, for text that is not a regular expression, and
+  // for corrections next to pairs.
   explicit PartSelection(const TrainedParts& parts);
 
   // Returns true if the weight of this name is itself trained.
   [[nodiscard]] bool trains(const std::string& name) const;
   // Returns true if the linear layer of this name has a LoRA pair.
   [[nodiscard]] bool adapts(const std::string& layer, bool is_expert_part) const;
+  [[nodiscard]] bool trains_corrections() const { return trains_corrections_; }
   [[nodiscard]] const LoraSettings& lora() const { return lora_; }
   [[nodiscard]] FrozenWeights frozen_weights() const { return frozen_weights_; }
 
@@ -31,6 +32,7 @@ class PartSelection {
   struct Patterns;
   LoraSettings lora_;
   FrozenWeights frozen_weights_;
+  bool trains_corrections_;
   std::shared_ptr<const Patterns> patterns_;
 };
 
@@ -47,8 +49,9 @@ struct SelectionSummary {
 };
 
 // Throws rp::Error (kUsage) if a part of the selection matches nothing, with the names that exist;
-// if nothing is trained; if no weight is frozen that could be quantised as the selection wants it; and
-// if whole experts are trained in addition to pairs.
+// if nothing is trained; if no weight is frozen that could be quantised as the selection wants it; if
+// whole experts are trained in addition to pairs; and if no router has the corrections that are to be
+// trained.
 [[nodiscard]] SelectionSummary summarise(const ModelConfig& config, const TrainedParts& parts);
 
 }  // namespace rp

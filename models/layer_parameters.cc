@@ -10,7 +10,8 @@ NamedParameter stored_parameter(const LayerTensor& tensor, at::ScalarType dtype)
   const at::ScalarType stored = tensor.is_fp32 ? at::kFloat : dtype;
   return {.name = tensor.name,
           .value = placeholder(tensor.shape, stored).requires_grad_(tensor.is_trained),
-          .keeps_dtype = tensor.is_fp32};
+          .keeps_dtype = tensor.is_fp32,
+          .is_correction = tensor.is_correction && tensor.is_trained};
 }
 
 LayerParameters::LayerParameters(const LayerTensors& layer, const LoraSettings& lora, at::ScalarType dtype)

@@ -249,7 +249,7 @@ LayerSpec describe(const std::shared_ptr<const Source>& source, std::int64_t lay
   // The hash differs between processes that have read different files.
   spec.arguments_hash =
       std::hash<std::string>()(cat(text_of_layer(config, layer), static_cast<int>(dtype), source->parts.lora.scale(),
-                                   static_cast<int>(source->parts.frozen_weights)));
+                                   static_cast<int>(source->parts.frozen_weights), source->parts.corrections));
   spec.forward_cost = forward_cost(config, layer);
   if (layer == 0) {
     spec.name = "Embedding";

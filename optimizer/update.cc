@@ -83,6 +83,26 @@ UpdateStep update_step_of(const UpdateRule& rule, std::int64_t step) {
   return std::visit([step](const auto& some_rule) { return step_of(some_rule, static_cast<double>(step)); }, rule);
 }
 
+UpdateStep correction_step(double rate) {
+  UpdateStep s;
+  s.kind = UpdateKind::kPlain;
+  s.step_size = static_cast<float>(-rate);
+  return s;
+}
+
+std::vector<float> load_signs(const GroupGradients& loads) {
+  std::vector<float> signs(loads.num_elements);
+  update_kernels().add(signs.data(), loads, 0, loads.num_elements);
+  // Compared with the sum, because the mean would be rounded.
+  const double sum = std::accumulate(signs.begin(), signs.end(), 0.0);
+  const auto num = static_cast<double>(loads.num_elements);
+  for (float& each : signs) {
+    const double product = num * each;
+    each = product > sum ? 1.0F : product < sum ? -1.0F : 0.0F;
+  }
+  return signs;
+}
+
 void update_group(const GroupState& state, const GroupGradients& gradients, std::span<const UpdateSpan> spans,
                   ThreadTeam& team) {
   RP_ASSERT(gradients.num_elements == state.num_elements && gradients.num_uses >= 1);

@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "common/nodes.h"
 #include "kernels/update_arguments.h"
@@ -26,6 +27,14 @@ namespace rp {
 
 // Returns the coefficients of step `step`, counted from 1, without scaling and clipping.
 [[nodiscard]] UpdateStep update_step_of(const UpdateRule& rule, std::int64_t step);
+
+// Returns the coefficients with which update_group() moves the correction of a router along its load_signs(), without
+// scaling and clipping. `rate`: StepOptions::router_bias_update_rate.
+[[nodiscard]] UpdateStep correction_step(double rate);
+
+// Returns the signs of the loads of a router's experts: 1 where the gradient (the load) is above the mean over all
+// elements, -1 where it is below, 0 where it is equal. Exact for loads that are whole numbers up to 2^24.
+[[nodiscard]] std::vector<float> load_signs(const GroupGradients& loads);
 
 // A part of a group that has its own rule: elements [begin, end).
 struct UpdateSpan {

@@ -12,13 +12,28 @@
 
 namespace rp {
 
+namespace {
+
+bool is_updated_by_function(const WeightGroupRecord& group) {
+  return group.is_trained != 0 && group.is_correction == 0;
+}
+
+std::vector<GroupId> updated_groups(const Catalogue& catalogue, int pipeline) {
+  std::vector<GroupId> groups = catalogue.trained_groups(pipeline);
+  std::erase_if(groups, [&](GroupId group) { return !is_updated_by_function(catalogue.weight_groups()[group]); });
+  return groups;
+}
+
+}  // namespace
+
 FunctionUpdate::FunctionUpdate(Store& store, int pipeline)
-    : store_(store), groups_(store.catalogue().trained_groups(pipeline)) {
+    : store_(store), groups_(updated_groups(store.catalogue(), pipeline)) {
   const Catalogue& catalogue = store.catalogue();
   const PipelineRecord& record = catalogue.pipelines()[pipeline];
   for (int layer = 0; layer < static_cast<int>(record.num_layers); ++layer) {
     for (const TensorRecord& tensor : catalogue.tensors_of(record.catalogue_layer(layer))) {
-      if (!is_first_use(catalogue, tensor) || group_of(catalogue.uses()[tensor.use].group).is_trained == 0) continue;
+      if (!is_first_use(catalogue, tensor) || !is_updated_by_function(group_of(catalogue.uses()[tensor.use].group)))
+        continue;
       leaves_.push_back({.record = &tensor, .gradient = {}});
       at::Tensor leaf = master_view(store, tensor, Version(0));
       leaf.requires_grad_(true);

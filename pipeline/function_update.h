@@ -41,7 +41,7 @@ class FunctionUpdate {
   void write_working_copies(Version version);
 
   Store& store_;
-  const std::vector<GroupId> groups_;  // the trained groups
+  const std::vector<GroupId> groups_;  // the trained groups that are no corrections
   std::vector<at::Tensor> gradients_;  // by group, fp32; allocated by the first step
   std::vector<Leaf> leaves_;
   std::vector<NamedParameter> parameters_;  // the leaves with their names

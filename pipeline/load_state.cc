@@ -67,6 +67,11 @@ void read_working(const StateFiles& files, const std::string& tensor, at::Scalar
   }
 }
 
+// The working copy of a correction is its master.
+at::ScalarType master_type(const ParameterState& parameter, const PipelineOptions& options) {
+  return parameter.is_correction ? parameter.working.scalar_type() : options.optimizer_dtype;
+}
+
 // What a state of this model must contain, on all nodes together.
 std::vector<StateFiles::Tensor> declared_tensors(Pipeline::Impl& pipeline, const std::vector<BufferState>& buffers) {
   std::vector<StateFiles::Tensor> tensors;
@@ -77,9 +82,10 @@ std::vector<StateFiles::Tensor> declared_tensors(Pipeline::Impl& pipeline, const
       tensors.push_back(
           {.name = parameter.name + what, .dtype = dtype_of(dtype), .shape = parameter.working.sizes().vec()});
     };
-    add(".master", options.optimizer_dtype);
-    if (options.num_moments >= 1) add(".moment1", at::kFloat);
-    if (options.num_moments >= 2) add(".moment2", at::kFloat);
+    const int num_moments = parameter.is_correction ? 0 : options.num_moments;
+    add(".master", master_type(parameter, options));
+    if (num_moments >= 1) add(".moment1", at::kFloat);
+    if (num_moments >= 2) add(".moment2", at::kFloat);
     if (options.asynchronous) add(".previous", parameter.working.scalar_type());
   }
   for (const BufferState& buffer : buffers) {
@@ -154,7 +160,7 @@ std::string Pipeline::load_state(const std::filesystem::path& directory) {
     const ParameterState& parameter = now[i];
     if (!parameter.is_trained) continue;
     if (place.num_nodes > 1) {
-      read_working(files, parameter.name + ".master", impl_->options().optimizer_dtype, parameter.working);
+      read_working(files, parameter.name + ".master", master_type(parameter, impl_->options()), parameter.working);
       if (!before.empty())
         read_working(files, parameter.name + ".previous", before[i].working.scalar_type(), before[i].working);
     } else if (parameter.working.data_ptr() != parameter.master.data_ptr()) {

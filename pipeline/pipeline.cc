@@ -138,6 +138,11 @@ Tensors Pipeline::forward(const Batch& inputs, const CallOptions& options) {
 StepResult Pipeline::step(const Update& update, const StepOptions& options) {
   Coordinator& coordinator = impl_->coordinator();
   check_step(update, options, impl_->options());
+  if (options.router_bias_update_rate > 0 && !impl_->has_corrections()) {
+    throw Error(ExitCode::kUsage, cat("step(): router_bias_update_rate is ", options.router_bias_update_rate,
+                                      ", but the model has no corrections of routers that are trained; load it with "
+                                      "TrainedParts::corrections, or leave the rate out"));
+  }
   if (coordinator.pipeline_state(impl_->number()).rounds_since_step == 0) {
     throw Error(ExitCode::kUsage,
                 "step() after 0 rounds with gradients since the last one; call forward_backward() first");

@@ -155,6 +155,12 @@ PackedTensors Pipeline::Impl::outputs_of(std::shared_ptr<Round> round) {
   return PackedTensors(std::make_shared<PackedTensors::State>(runtime_, BlockOfRound{std::move(round), row}));
 }
 
+bool Pipeline::Impl::has_corrections() const {
+  const Catalogue& catalogue = runtime_->store().catalogue();
+  return std::ranges::any_of(catalogue.trained_groups(number_),
+                             [&](GroupId group) { return catalogue.weight_groups()[group].is_correction != 0; });
+}
+
 FunctionUpdate& Pipeline::Impl::function_update() {
   if (!function_update_) function_update_ = std::make_unique<FunctionUpdate>(runtime_->store(), number_);
   return *function_update_;
@@ -183,6 +189,7 @@ std::vector<ParameterState> Pipeline::Impl::parameters(std::uint64_t steps_ago) 
     parameter.name = cat(parameter.layer, ".", parameter.parameter);
     parameter.working = parameter_view(store, *tensor, group.copy_of(version));
     parameter.is_trained = group.is_trained != 0;
+    parameter.is_correction = group.is_correction != 0;
     if (parameter.is_trained) {
       parameter.master = master_view(store, *tensor, version);
       parameter.moment1 = moment_view(store, *tensor, group.moment1_offset);

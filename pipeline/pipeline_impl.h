@@ -58,6 +58,8 @@ class Pipeline::Impl {
   void refuse_masters_on_several_nodes(const char* call) const;
   // Returns the outputs that the round keeps for the caller.
   [[nodiscard]] PackedTensors outputs_of(std::shared_ptr<Round> round);
+  // Returns true if the model has corrections of routers that are trained.
+  [[nodiscard]] bool has_corrections() const;
   [[nodiscard]] FunctionUpdate& function_update();
   [[nodiscard]] const std::vector<NamedParameter>& optimizer_parameters();
   // Returns the parameters with the working weights of `steps_ago` steps ago. REQUIRES: the store

@@ -53,6 +53,7 @@ void check_step(const Update& update, const StepOptions& step, const PipelineOpt
   }
   check_from_0("max_grad_norm", step.max_grad_norm, "a number from 0 on (0: no clipping)");
   check_from_0("max_grad_value", step.max_grad_value, "a number from 0 on (0: no clipping)");
+  check_from_0("router_bias_update_rate", step.router_bias_update_rate);
   if (step.max_grad_norm > 0 && step.max_grad_value > 0)
     refuse("max_grad_norm and max_grad_value are both given; clip in one way");
   if (update.groups().empty() && !update.function()) refuse("no rule, no group and no function; say what a step does");

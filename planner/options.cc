@@ -148,6 +148,7 @@ const Command kPlan = {
                        "of frozen weights in host memory and uploads: nf4, mxfp4, fp8, none; default: as in the files"),
                 option("freeze", "REGEX", "", "weights that are not trained: a regular expression"),
                 option("train", "REGEX", "", "weights that are trained in any case"),
+                option("corrections", "", "", "routers' corrections are trained, by the loads of their experts"),
                 option("async", "", "", "asynchronous steps, with weights one step old"),
                 option("fp16-accumulate", "", "", "matrix products that add up in fp16"),
                 option("pageable-weights", "", "", "weights in memory that is not pinned"),
@@ -342,6 +343,7 @@ PlanOptions read_plan(const GivenOptions& given) {
   if (given.has("quantize")) question.parts.frozen_weights = chosen("quantize", given.text("quantize"), kFrozenWeights);
   if (given.has("freeze")) question.parts.freeze = given.text("freeze");
   if (given.has("train")) question.parts.train = given.text("train");
+  question.parts.corrections = given.has("corrections");
   question.asynchronous = given.has("async");
   question.fp16_accumulate = given.has("fp16-accumulate");
   question.pageable_weights = given.has("pageable-weights");

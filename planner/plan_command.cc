@@ -122,6 +122,7 @@ std::string parts_text(const TrainedParts& parts) {
   if (const std::string name = frozen_weights_name(parts.frozen_weights); !name.empty()) text += " --quantize " + name;
   if (!parts.freeze.empty()) text += cat(" --freeze '", parts.freeze, "'");
   if (!parts.train.empty()) text += cat(" --train '", parts.train, "'");
+  if (parts.corrections) text += " --router-bias-update-rate 1e-3";
   return text;
 }
 

@@ -27,19 +27,26 @@ std::set<int> boundaries(const Plan& plan, RecomputeGrain recompute) {
 
 HostMemory host_memory(const std::vector<LayerCost>& costs, const Plan& plan, const HostSettings& settings) {
   HostMemory memory;
-  std::uint64_t num_trained = 0;  // layers before this one that have something trained
+  std::uint64_t num_trained = 0;  // trained weight groups of the layers before this one
   std::uint64_t longest_piece = 0;
   for (const LayerCost& cost : costs) {
-    memory.weights +=
-        cost.frozen_bytes + settings.element_bytes * cost.trained_elements * (settings.asynchronous ? 2 : 1);
+    const std::uint64_t trained_bytes = settings.element_bytes * cost.trained_elements + cost.correction_bytes;
+    memory.weights += cost.frozen_bytes + trained_bytes * (settings.asynchronous ? 2 : 1);
     memory.gradients += cost.gradient_bytes;
     const std::uint64_t masters = settings.element_bytes < kFp32 ? 1 : 0;
-    const std::uint64_t owned = owned_elements(cost.trained_elements, num_trained, settings.place).size();
-    const std::uint64_t owned_sums = owned_elements(cost.gradient_elements, num_trained, settings.place).size();
-    memory.optimizer_state += kFp32 * owned * (masters + static_cast<std::uint64_t>(settings.num_moments));
-    if (settings.rounds_per_step > 1) memory.optimizer_state += kFp32 * owned_sums;
-    longest_piece = std::max(longest_piece, longest_piece_bytes(owned_sums, settings.element_bytes));
-    num_trained += cost.gradient_elements > 0 ? 1 : 0;
+    const auto owned = [&](std::uint64_t elements) {
+      return owned_elements(elements, num_trained, settings.place).size();
+    };
+    const std::uint64_t corrections = cost.correction_bytes / kFp32;
+    const std::uint64_t owned_sums = owned(cost.gradient_elements - corrections);
+    memory.optimizer_state +=
+        kFp32 * owned(cost.trained_elements) * (masters + static_cast<std::uint64_t>(settings.num_moments));
+    num_trained += cost.gradient_elements > corrections ? 1 : 0;
+    const std::uint64_t owned_corrections = owned(corrections);
+    num_trained += corrections > 0 ? 1 : 0;
+    if (settings.rounds_per_step > 1) memory.optimizer_state += kFp32 * (owned_sums + owned_corrections);
+    longest_piece = std::max({longest_piece, longest_piece_bytes(owned_sums, settings.element_bytes),
+                              longest_piece_bytes(owned_corrections, kFp32)});
   }
   memory.received_gradients = receive_buffers_bytes(longest_piece, settings.place.num_nodes);
   std::uint64_t of_a_microbatch = 0, largest_gradient = 0;

@@ -31,6 +31,7 @@ struct LayerCost {
   // tied parameter counts for the first layer that has it.
   std::uint64_t trained_elements = 0;
   std::uint64_t frozen_bytes = 0;
+  std::uint64_t correction_bytes = 0;  // of a router's correction that is trained: there are no masters and no moments
   // Elements of gradients, for the fp32 accumulators and sums. A tied parameter counts for each
   // use.
   std::uint64_t gradient_elements = 0;

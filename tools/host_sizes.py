@@ -59,9 +59,8 @@ def row(planner: str, model: str) -> tuple[int, str]:
     return parameters, f"| {model} | {parameters / 1e9:.3g} | {' | '.join(cells)} |"
 
 
-def presets(planner: str) -> list[str]:
-    text = subprocess.run([planner, "plan", "--model", "preset:?"], capture_output=True, text=True).stderr
-    return text.split("there are ")[1].split("; ")[0].replace(" and ", ", ").split(", ")
+def presets() -> list[str]:
+    return sorted(json.loads((ROOT / "model_files/config/presets.json").read_text()))
 
 
 def main() -> int:
@@ -69,7 +68,7 @@ def main() -> int:
     parser.add_argument("--planner", default=str(ROOT / "build/release/bin/rp-plan"))
     parser.add_argument("--models", nargs="+")
     arguments = parser.parse_args()
-    models = arguments.models or presets(arguments.planner)
+    models = arguments.models or presets()
     with ThreadPoolExecutor() as pool:
         rows = sorted(pool.map(lambda model: row(arguments.planner, model), models))
     lines = [line for _, line in rows]

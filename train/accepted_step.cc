@@ -21,6 +21,7 @@ AcceptedStep accept_step(Pipeline& pipeline, const TrainSettings& settings, std:
   }
   accepted.result = pipeline.step(update, {.asynchronous = settings.asynchronous,
                                            .max_grad_norm = settings.max_grad_norm,
+                                           .router_bias_update_rate = settings.router_bias_update_rate,
                                            .restart_data = std::move(restart_data)});
   return accepted;
 }

@@ -100,6 +100,7 @@ std::string rate_text(const TrainSettings& s) {
   if (s.max_grad_norm > 0) text += cat("; gradients are clipped at ", rounded(s.max_grad_norm));
   if (s.weight_decay > 0)
     text += cat("; ", s.decays_all ? "weights" : "matrices", " decay by ", rounded(s.weight_decay));
+  if (s.router_bias_update_rate > 0) text += cat("; routers' corrections move by ", rounded(s.router_bias_update_rate));
   return text;
 }
 

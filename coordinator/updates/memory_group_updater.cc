@@ -79,7 +79,13 @@ void MemoryGroupUpdater::update(GroupId group, Version version, std::span<const 
     spans.push_back({.begin = place(rule.begin), .end = place(rule.end), .step = rule.step});
   }
   std::vector<const void*> pointers;
-  const GroupGradients gradients = gradients_of(group, pointers);
+  GroupGradients gradients = gradients_of(group, pointers);
+  std::vector<float> signs;
+  if (store_.catalogue().weight_groups()[group].is_correction != 0) {
+    signs = load_signs(gradients);
+    pointers = {signs.data()};
+    gradients = {.uses = pointers.data(), .num_uses = 1, .dtype = DType::kFloat32, .num_elements = signs.size()};
+  }
   if (journal_) {
     update_group(state, gradients, spans, team_, *journal_, pass_number(group, version));
   } else {

@@ -36,8 +36,9 @@ ParameterGroupSpans group_parameters(const Catalogue& catalogue, int pipeline,
     for (const TensorRecord& tensor : catalogue.tensors_of(record.catalogue_layer(layer))) {
       const UseRecord& use = catalogue.uses()[tensor.use];
       const WeightGroupRecord& weight_group = catalogue.weight_groups()[use.group];
-      if (weight_group.is_trained == 0 || weight_group.first_use != tensor.use)
-        continue;  // a tied group is assigned by its first use
+      // A tied group is assigned by its first use. Corrections of routers have a rule of their own.
+      if (weight_group.is_trained == 0 || weight_group.is_correction != 0 || weight_group.first_use != tensor.use)
+        continue;
       std::vector<ParameterGroupSpan>& spans = result[use.group];
       const std::size_t group = group_of(groups, tensor, layer);
       // A weight group stores a layer's parameters in the layer's order. Padding belongs to the

@@ -19,10 +19,10 @@ struct ParameterGroupSpan {
   bool operator==(const ParameterGroupSpan&) const = default;
 };
 
-// For each trained weight group of a pipeline, the spans that cover it, in order.
+// For each trained weight group of a pipeline that is no correction, the spans that cover it, in order.
 using ParameterGroupSpans = std::map<GroupId, std::vector<ParameterGroupSpan>>;
 
-// Assigns every trained parameter to the first parameter group that contains it. Throws rp::Error
+// Assigns every trained parameter, except corrections, to the first parameter group that contains it. Throws rp::Error
 // (kUsage) naming a parameter that no group contains.
 [[nodiscard]] ParameterGroupSpans group_parameters(const Catalogue& catalogue, int pipeline,
                                                    const std::vector<ParameterGroup>& groups);

@@ -100,6 +100,7 @@ GroupId PendingStep::take_ready() {
 void PendingStep::finish_norm(double loss_scale) {
   double total = 0;
   for (const auto& [group, sum] : square_sums_) {
+    if (catalogue_.weight_groups()[group].is_correction != 0) continue;  // its gradient is a count of tokens
     total += sum;
     if (std::isfinite(sum)) continue;
     const int number = pipeline_.layer_of(catalogue_.uses()[catalogue_.weight_groups()[group].first_use].layer);
@@ -128,10 +129,14 @@ UpdateStep PendingStep::scaling() const {
 std::vector<UpdateSpan> PendingStep::rules_of(GroupId group, std::uint64_t number) const {
   std::vector<UpdateSpan> rules;
   if (outcome_->skipped) return rules;
+  const WeightGroupRecord& record = catalogue_.weight_groups()[group];
+  if (record.is_correction != 0) {
+    const UpdateStep step = correction_step(request_.options.router_bias_update_rate);
+    return {{.begin = 0, .end = record.num_elements, .step = step}};
+  }
   const UpdateStep scaled = scaling();
   const auto found = request_.spans.find(group);
-  const std::vector<ParameterGroupSpan> whole = {
-      {.begin = 0, .end = catalogue_.weight_groups()[group].num_elements, .group = 0}};
+  const std::vector<ParameterGroupSpan> whole = {{.begin = 0, .end = record.num_elements, .group = 0}};
   for (const ParameterGroupSpan& span : found == request_.spans.end() ? whole : found->second) {
     UpdateStep rule = update_step_of(request_.rules[span.group], static_cast<std::int64_t>(number));
     rule.gradient_scale = scaled.gradient_scale;

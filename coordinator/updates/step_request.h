@@ -26,7 +26,7 @@ struct StepOutcome {
 // Writes the final gradient of a weight group, scaled and clipped, in fp32.
 using GradientWriter = std::function<void(GroupId group, float* gradient)>;
 
-// Makes masters and working copies of `version` in all trained groups. If the step is skipped, they
+// Makes masters and working copies of `version` in all trained groups, except corrections. If the step is skipped, they
 // have the same weights as the version before. Called when all gradients are final and no task uses
 // the copies that it overwrites.
 using WholeUpdate = std::function<void(Version version, bool skipped, const GradientWriter& write_gradient)>;

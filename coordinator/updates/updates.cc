@@ -312,8 +312,11 @@ void Updates::update_by_function(Version version, PendingStep& step) {
   const WholeUpdate& function = step.function();
   const bool skipped = step.outcome()->skipped;
   std::vector<CommittedGradient> taken;
+  std::map<GroupId, std::vector<UpdateSpan>> corrections;  // which the function does not change
   for (const GroupId group : groups_) {
     for (const CommittedGradient& gradient : taken_by(group, step)) taken.push_back(gradient);
+    if (store_.catalogue().weight_groups()[group].is_correction != 0)
+      corrections[group] = step.rules_of(group, num_applied_ + 1);
   }
   const auto snapshot = snapshot_before(version);
   mutex_.unlock();
@@ -327,6 +330,7 @@ void Updates::update_by_function(Version version, PendingStep& step) {
   const std::int64_t since = trace_begin();
   try {
     function(version, skipped, write);
+    for (const auto& [group, rules] : corrections) updater_->update(group, version, rules);
   } catch (...) {
     error = std::current_exception();
   }

@@ -24,8 +24,14 @@ struct NamedParameter {
   std::string name;  // such as "linear.weight"
   at::Tensor value;
   // The parameter is stored in the dtype of `value`, which may be any, and not in the model's. Only
-  // for frozen parameters.
+  // for frozen parameters and corrections.
   bool keeps_dtype = false;
+  // The parameter is the correction of a router, which balances the loads of its experts: a step adds
+  // StepOptions::router_bias_update_rate to each element whose load is below the mean, and subtracts
+  // it where the load is above. Its gradient must be the loads: the number of tokens of the microbatch
+  // that chose each expert. No rule, norm, clipping or loss scale applies to it. It has one dimension
+  // and at most 65,536 elements, requires a gradient, is fp32, keeps its dtype, and is not tied.
+  bool is_correction = false;
 };
 
 // A buffer of a layer, such as BatchNorm's running statistics: its `name` within the layer, and its

@@ -115,6 +115,12 @@ struct StepOptions {
   // StepResult::skipped() returns true. With clipping by norm and with loss scaling, such steps are
   // always skipped. This is a barrier, like clipping by norm.
   bool skip_nonfinite = false;
+  // Balances the experts of routers that correct their scores, without a loss (arXiv 2408.15664): each
+  // correction whose expert was chosen by fewer tokens of the step than the mean over the router's
+  // experts is raised by this number, and each whose expert was chosen by more is lowered by it. Must
+  // be 0 unless the model has corrections that are trained (TrainedParts::corrections,
+  // NamedParameter::is_correction). A step that is skipped does not change them.
+  double router_bias_update_rate = 0.0;
   // What the program needs to continue after this step if its process dies: Session::restarted() returns it.
   std::string restart_data{};
 };

@@ -155,6 +155,8 @@ struct ParameterState {
   int layer = 0;           // of its first use
   std::string parameter;   // its name in that layer
   bool is_trained = true;  // false if it is frozen
+  // See NamedParameter. `master` is then the same memory as `working`, and there are no moments.
+  bool is_correction = false;
   // Has the dtype PipelineOptions::optimizer_dtype. If that is the model's dtype, it is the same
   // memory as `working`. Undefined if the parameter is frozen.
   at::Tensor master;
@@ -259,8 +261,8 @@ class Pipeline {
   // update. (A synchronous step with a function returns when it has been applied.) Throws rp::Error
   // (kUsage) if there was no round with gradients since the last step, for coefficients that a rule
   // cannot have, for a rule that needs more moments or other masters than the store has, for a
-  // parameter that is in no group, and if StepOptions::asynchronous differs from the pipeline's;
-  // WorkerError if a round failed.
+  // parameter that is in no group, if StepOptions::asynchronous differs from the pipeline's, and for a
+  // rate of corrections that the model does not have; WorkerError if a round failed.
   StepResult step(const Update& update, const StepOptions& options = {});
   StepResult step(const AdamW& rule, const StepOptions& options = {}) { return step(Update(rule), options); }
 
@@ -282,7 +284,8 @@ class Pipeline {
   // nothing. All nodes must call it. Waits as synchronize() does.
   [[nodiscard]] std::map<std::string, at::Tensor> masters(const std::function<bool(const ParameterState&)>& wants);
 
-  // Returns the trained parameters as leaves over the master weights, for a step() with a function.
+  // Returns the trained parameters, except corrections, as leaves over the master weights, for a step()
+  // with a function.
   // Every call returns the same tensors. The function may read and write them; the program may do
   // so when it may access the tensors of parameters().
   [[nodiscard]] std::vector<at::Tensor> optimizer_parameters();

@@ -59,6 +59,11 @@ struct TrainedParts {
   // The folder of a PEFT adapter from which the pairs start; models::read_adapter() returns its
   // settings. Empty: the pairs start with their initial values.
   std::filesystem::path adapter{};
+  // The corrections of routers (e_score_correction_bias) are updated by
+  // StepOptions::router_bias_update_rate; otherwise they stay as they are in the files. They are not
+  // counted as parameters, and `freeze` and `train` do not select them. Not together with pairs, since
+  // an adapter has no place for them.
+  bool corrections = false;
   // How the store has the weights that are not trained.
   FrozenWeights frozen_weights = FrozenWeights::kAsInFiles;
 

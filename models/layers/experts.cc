@@ -78,6 +78,21 @@ Routing route(const at::Tensor& x_nh, const ExpertWeights& weights, const Expert
   return {experts_nk, weights_nk.to(x_nh.scalar_type()), probabilities_ne};
 }
 
+// Passes the weights of the chosen experts on. The gradient of the correction is the load of each expert, whatever the
+// gradient of the weights is: load balancing without a loss needs the loads of a step, which are added as gradients
+// are. They are counted in the backward pass, because a forward pass may run twice for a microbatch.
+struct CountLoads : torch::autograd::Function<CountLoads> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& weights_nk, const at::Tensor& /*correction_e*/,
+                            const at::Tensor& counts_e) {
+    context->save_for_backward({counts_e});
+    return weights_nk;
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& grads) {
+    return {grads[0], context->get_saved_variables()[0].to(at::kFloat), at::Tensor()};
+  }
+};
+
 // The n k pairs of a token and one of its experts, sorted by expert. The pairs of an expert remain
 // in the order of tokens.
 struct Sorted {
@@ -167,8 +182,12 @@ MixtureOutput mixture_of_experts(const at::Tensor& x, const at::Tensor& router_x
       glu(product_of_experts(rows, weights.gate, sorted), product_of_experts(rows, weights.up, sorted), activation);
   const at::Tensor outputs =
       InOrderOfTokens::apply(product_of_experts(inner, weights.down, sorted), sorted.pairs, sorted.places);
+  const at::Tensor& correction_e = weights.correction_e;
+  const bool counts_loads = correction_e.defined() && correction_e.requires_grad();
+  const at::Tensor weights_nk =
+      counts_loads ? CountLoads::apply(routing.weights_nk, correction_e, sorted.counts_e) : routing.weights_nk;
   const at::Tensor outputs_nkh = outputs.unflatten(0, {x_nh.size(0), config.per_token});
-  const at::Tensor sum_nh = (outputs_nkh * routing.weights_nk.unsqueeze(-1)).sum(1);
+  const at::Tensor sum_nh = (outputs_nkh * weights_nk.unsqueeze(-1)).sum(1);
   return {.y = sum_nh.to(x.scalar_type()).view(x.sizes()),
           .balance = balance_of(routing.probabilities_ne, sorted.counts_e)};
 }

@@ -18,10 +18,10 @@
 namespace rp::models {
 
 struct ExpertWeights {
-  LinearWeights router{};       // [e, h]
-  at::Tensor correction_e{};    // of Router::kSigmoid, fp32
-  at::Tensor router_scale_h{};  // of Router::kScaledInput
-  at::Tensor expert_scale_e{};  // likewise
+  LinearWeights router{};  // [e, h]
+  // Of Router::kSigmoid, fp32; its gradient is the number of tokens of each expert.
+  at::Tensor correction_e{};
+  at::Tensor router_scale_h{}, expert_scale_e{};  // of Router::kScaledInput
   // All experts' weights: [e, i, h], [e, i, h], [e, h, i]; their biases: [e, i], [e, i], [e, h].
   LinearWeights gate{}, up{}, down{};
 };
@@ -32,7 +32,8 @@ struct MixtureOutput {
 };
 
 // Computes x [..., h] -> [..., h], for experts that are chosen by `router_x`, which is usually x.
-// Differentiable, except the choice of experts. A token's outputs are multiplied by its weights, which
+// Differentiable, except the choice of experts. A backward pass adds to the gradient of correction_e, if it
+// requires one, how many tokens chose each expert. A token's outputs are multiplied by its weights, which
 // have the dtype of x, then rounded, and added in fp32. With Router::kSigmoid and kScaledInput the
 // weights are fp32, and only the sum is rounded. `epsilon` is that of the router's norm, of
 // kScaledInput. Deterministic.

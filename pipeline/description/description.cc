@@ -11,6 +11,7 @@
 #include <map>
 #include <vector>
 
+#include "common/nodes.h"
 #include "common/system/fd.h"
 #include "common/text.h"
 #include "hoststore/control.h"
@@ -47,6 +48,19 @@ ParameterRequest& find_parameter(std::vector<LayerRequest>& layers, const Parame
                                     use.parameter, "'", did_you_mean(use.parameter, names)));
 }
 
+// One node must own all elements, because it compares each with the mean.
+void check_correction(const NamedParameter& parameter, const std::string& of_layer) {
+  const at::Tensor& value = parameter.value;
+  const bool is_good = value.scalar_type() == at::kFloat && parameter.keeps_dtype && value.requires_grad() &&
+                       value.dim() == 1 && static_cast<std::uint64_t>(value.numel()) <= kChunkElements;
+  if (is_good) return;
+  throw Error(ExitCode::kUsage, cat("parameter '", parameter.name, "'", of_layer,
+                                    " is the correction of a router: it must be fp32, keep its dtype, require a "
+                                    "gradient, and have one dimension of at most ",
+                                    kChunkElements, " elements, but it is ", at::toString(value.scalar_type()), " ",
+                                    shape_text(value.sizes())));
+}
+
 // Two parameters of one layer may be tied to each other through parameters of other layers.
 void check_groups(const LayerRequest& layer) {
   std::map<int, std::string> first;
@@ -65,6 +79,10 @@ void tie_parameters(const Model& model, std::vector<LayerRequest>& layers) {
   for (const auto& [first_use, second_use] : model.ties()) {
     ParameterRequest& first = find_parameter(layers, first_use);
     ParameterRequest& second = find_parameter(layers, second_use);
+    if (first.is_correction || second.is_correction)
+      throw Error(ExitCode::kUsage,
+                  cat("tie(): '", first.name, "' of layer ", first_use.layer, " and '", second.name, "' of layer ",
+                      second_use.layer, ": the correction of a router cannot be tied"));
     if (first.shape != second.shape) {
       throw Error(ExitCode::kUsage,
                   cat("tie(): '", first.name, "' of layer ", first_use.layer, " is ", shape_text(first.shape),
@@ -99,7 +117,9 @@ std::vector<LayerRequest> describe_layers(const Model& model) {
     const std::string of_layer = cat(" of layer ", layers.size(), " (", spec.name, ")");
     const std::unique_ptr<Layer> layer = spec.make();
     for (const NamedParameter& parameter : layer->parameters()) {
-      if (parameter.keeps_dtype && parameter.value.requires_grad()) {
+      if (parameter.is_correction) {
+        check_correction(parameter, of_layer);
+      } else if (parameter.keeps_dtype && parameter.value.requires_grad()) {
         throw Error(ExitCode::kUsage, cat("parameter '", parameter.name, "'", of_layer,
                                           " keeps its dtype, so it must be frozen, but it requires a gradient"));
       }
@@ -113,7 +133,8 @@ std::vector<LayerRequest> describe_layers(const Model& model) {
            .dtype = dtype_of(parameter.keeps_dtype ? parameter.value.scalar_type() : model.dtype()),
            .shape = parameter.value.sizes().vec(),
            .tied_group = -1,
-           .is_trained = parameter.value.requires_grad()});
+           .is_trained = parameter.value.requires_grad(),
+           .is_correction = parameter.is_correction});
     }
     for (const NamedBuffer& buffer : layer->buffers()) {
       ++request.num_buffers;

@@ -99,6 +99,27 @@ TEST_F(PendingStepTest, AStepWithAGradientThatIsNotFiniteSaysWhereAndHasNoRules)
   EXPECT_TRUE(step.rules_of(GroupId(0), 1).empty());
 }
 
+TEST_F(PendingStepTest, ACorrectionHasARuleOfItsOwnAndIsInNoNorm) {
+  catalogue_ = Catalogue::lay_out(
+      {{.name = "l", .parameters = {{.name = "w", .shape = {8}}, {.name = "c", .shape = {5}, .is_correction = true}}}},
+      1, false);
+  groups_ = catalogue_.trained_groups(0);
+  PendingStep step = this->step(true);
+  step.call(Version(0), {.rules = {AdamW{.weight_decay = 0.1}},
+                         .options = {.max_grad_norm = 1, .max_grad_value = 0.5, .router_bias_update_rate = 0.25}});
+  step.set_square_sum(GroupId(0), 4);
+  step.set_square_sum(GroupId(1), 1e9);
+  step.finish_norm(2);
+  EXPECT_EQ(step.outcome()->grad_norm, 1);
+  const std::vector<UpdateSpan> rules = step.rules_of(GroupId(1), 1);
+  ASSERT_EQ(rules.size(), 1U);
+  EXPECT_EQ(rules[0].end, 5U);
+  EXPECT_EQ(rules[0].step.step_size, -0.25F);
+  EXPECT_EQ(rules[0].step.gradient_scale, 1);
+  EXPECT_FALSE(rules[0].step.clips_values);
+  EXPECT_FALSE(rules[0].step.couples_decay);
+}
+
 TEST_F(PendingStepTest, ClippingAndLossScalingAreOneFactor) {
   use_model();
   PendingStep step = this->step(true);

@@ -164,6 +164,35 @@ TEST(Catalogue, KeepsFrozenParametersApartInOneWorkingCopyAndNothingElse) {
   EXPECT_EQ(catalogue.state_bytes(), 4096U * 4 * 4);
 }
 
+TEST(Catalogue, GivesACorrectionAGroupOfItsOwnWithoutPaddingMomentsOrMaster) {
+  const ParameterRequest correction{
+      .name = "correction", .dtype = DType::kFloat32, .shape = {5}, .is_trained = true, .is_correction = true};
+  ParameterRequest another = correction;
+  another.name = "another";
+  for (const DType dtype : {DType::kBFloat16, DType::kFloat32}) {
+    const ParameterRequest weight{.name = "w", .dtype = dtype, .shape = {64}};
+    const LayerRequest layer{.name = "l", .parameters = {weight, correction, another, weight}};
+    const Catalogue catalogue = Catalogue::from_bytes(
+        Catalogue::lay_out({{.name = "", .layers = {layer}, .num_copies = 2, .with_sums = true, .num_moments = 1}})
+            .to_bytes());
+    ASSERT_EQ(catalogue.weight_groups().size(), 3U);
+    EXPECT_EQ(catalogue.weight_groups()[GroupId(0)].is_correction, 0U);
+    EXPECT_EQ(catalogue.weight_groups()[GroupId(0)].num_elements, 128U);
+    for (const GroupId index : {GroupId(1), GroupId(2)}) {
+      const WeightGroupRecord& group = catalogue.weight_groups()[index];
+      EXPECT_EQ(group.is_correction, 1U);
+      EXPECT_EQ(group.num_elements, 5U);
+      EXPECT_EQ(group.num_copies, 2U);
+      EXPECT_TRUE(group.working_is_master());
+      EXPECT_EQ(group.master_offset, kNoOffset);
+      EXPECT_EQ(group.moment1_offset, kNoOffset);
+      EXPECT_NE(catalogue.uses_of_group(index)[0].gradient_offset, kNoOffset);
+      EXPECT_NE(catalogue.uses_of_group(index)[0].sum_offset, kNoOffset);
+    }
+    EXPECT_EQ(catalogue.trained_groups(0).size(), 3U);
+  }
+}
+
 TEST(WeightGroupRecord, KeepsVersionsInItsCopiesByTurnsAndAFrozenGroupInItsOnly) {
   const WeightGroupRecord alternating{.num_copies = 2};
   EXPECT_EQ(alternating.version_in(Version(7)), Version(7));
@@ -262,6 +291,14 @@ TEST(Catalogue, TakesTheMemoryThatIsPlannedForItsNode) {
     const auto elements = static_cast<std::uint64_t>(rows) * kChunkElements;
     request.layers.push_back(layer_of_chunks(rows));
     costs.push_back({.gradient_bytes = 2 * elements, .trained_elements = elements, .gradient_elements = elements});
+  }
+  // Two layers have the correction of a router, which takes a whole page.
+  constexpr std::uint64_t kExperts = 1024;
+  for (const std::size_t layer : {1, 2}) {
+    request.layers[layer].parameters.push_back({.name = "c", .shape = {kExperts}, .is_correction = true});
+    costs[layer].gradient_bytes += kExperts * 4;
+    costs[layer].gradient_elements += kExperts;
+    costs[layer].correction_bytes = kExperts * 4;
   }
   const Plan plan{.forward = {}, .fused_start = 4, .backward = {}};
   for (const int num_nodes : {1, 2, 5, 30}) {

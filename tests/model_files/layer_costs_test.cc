@@ -114,10 +114,11 @@ TEST(LayerTensors, LoraTrainsPairsOnlyWithOrWithoutExperts) {
 TEST(LayerCosts, BytesAreTheStores) {
   for (const char* name : {"smollm2-135m", "llama3.1-8b", "gpt-oss-20b", "qwen3.5-0.8b", "glm4.5-air", "moonlight-16b",
                            "gemma4-e2b", "gemma4-26b-a4b"}) {
-    for (const int rank : {0, 16}) {
+    for (const auto& [rank, corrections] : {std::pair(0, false), std::pair(16, false), std::pair(0, true)}) {
       const ModelConfig model = preset_config(name);
       // Without pairs nothing is frozen, and with them most is.
       const TrainedParts lora{.lora = {.rank = rank, .on_experts = true},
+                              .corrections = corrections,
                               .frozen_weights = rank > 0 ? FrozenWeights::kNf4 : FrozenWeights::kAsInFiles};
       std::vector<LayerRequest> requests;
       for (const LayerTensors& layer : tensors_of(model, lora)) {
@@ -135,7 +136,8 @@ TEST(LayerCosts, BytesAreTheStores) {
                                         .dtype = tensor.is_fp32 ? DType::kFloat32 : DType::kBFloat16,
                                         .shape = tensor.shape,
                                         .tied_group = tensor.tied_group,
-                                        .is_trained = tensor.is_trained});
+                                        .is_trained = tensor.is_trained,
+                                        .is_correction = tensor.is_correction && tensor.is_trained});
         }
       }
       const Catalogue catalogue = Catalogue::lay_out(requests, 1, false);
@@ -150,7 +152,7 @@ TEST(LayerCosts, BytesAreTheStores) {
         }
         EXPECT_EQ(cost.weight_bytes, uploaded) << name << " layer " << layer;
         gradients += cost.gradient_bytes;
-        stored += 2 * cost.trained_elements + cost.frozen_bytes;
+        stored += 2 * cost.trained_elements + cost.frozen_bytes + cost.correction_bytes;
       }
       EXPECT_EQ(gradients, catalogue.gradient_bytes()) << name;
       EXPECT_NEAR(static_cast<double>(stored), static_cast<double>(catalogue.parameter_bytes()),

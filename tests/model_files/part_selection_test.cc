@@ -26,6 +26,11 @@ TrainedParts frozen(const std::string& freeze, const std::string& train = "") {
   return parts;
 }
 
+TrainedParts with_corrections(TrainedParts parts = {}) {
+  parts.corrections = true;
+  return parts;
+}
+
 std::map<std::string, int> adapted(const ModelConfig& config, const TrainedParts& parts) {
   const SelectionSummary summary = summarise(config, parts);
   return {summary.adapted.begin(), summary.adapted.end()};
@@ -152,6 +157,27 @@ TEST(PartSelection, WhatAnAdapterCannotHoldIsRefused) {
   expect_usage({"mlp.experts.", "PEFT's adapters cannot hold whole experts"}, tiny_moe_config(), parts);
   expect_usage({"DoRA has no form for experts"}, tiny_moe_config(),
                {.lora = {.rank = 2, .is_dora = true, .on_experts = true}});
+}
+
+TEST(PartSelection, CorrectionsAreNoParametersAndNoPatternSelectsThem) {
+  const ModelConfig model = preset_config("moonlight-16b");
+  const auto is_trained = [&](const TrainedParts& parts) {
+    return tensors_of_layer(model, 2, parts).find("mlp.gate.e_score_correction_bias")->is_trained;
+  };
+  EXPECT_FALSE(is_trained({}));
+  EXPECT_FALSE(is_trained(frozen("attn", "correction_bias")));
+  EXPECT_TRUE(is_trained(with_corrections()));
+  EXPECT_TRUE(is_trained(with_corrections(frozen("gate"))));
+  EXPECT_EQ(num_trained(tensors_of(model, with_corrections())), num_trained(tensors_of(model)));
+  EXPECT_EQ(summarise(model, with_corrections()).num_parameters, num_parameters(tensors_of(model)));
+  expect_usage({"nothing is trained"}, model, with_corrections(frozen(".")));
+}
+
+TEST(PartSelection, CorrectionsNextToPairsOrOfAModelWithoutThemAreRefused) {
+  expect_usage({"corrections of routers", "in addition to LoRA", "an adapter has no place for them"},
+               preset_config("moonlight-16b"), with_corrections(lora_on("q_proj")));
+  for (const ModelConfig& model : {tiny_llama(), tiny_moe_config()})
+    expect_usage({"corrections of routers", "(" + model.family + ") has none"}, model, with_corrections());
 }
 
 TEST(LoraSettings, ScaleIsAlphaOverTheRankOrItsRoot) {

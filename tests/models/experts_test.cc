@@ -151,6 +151,81 @@ TEST(Experts, AreTheSumOverTheChosenOnesWithEveryGradient) {
   }
 }
 
+ExpertWeights sigmoid_weights(const ExpertsConfig& config, at::ScalarType dtype) {
+  ExpertWeights weights = random_weights(dtype, false);
+  weights.correction_e = at::randn({config.num}).requires_grad_(true);
+  return weights;
+}
+
+// Returns how many tokens choose each expert, found one after the other.
+at::Tensor loads_of(const at::Tensor& x, const ExpertWeights& weights, const ExpertsConfig& config) {
+  const at::Tensor logits =
+      at::linear(x.detach().flatten(0, -2).to(at::kFloat), weights.router.weight_oi.detach().to(at::kFloat));
+  const at::Tensor experts_nk = plain_routing(logits, weights, config).experts_nk;
+  at::Tensor loads_e = at::zeros({config.num});
+  for (std::int64_t i = 0; i < experts_nk.numel(); ++i) loads_e[experts_nk.flatten()[i]] += 1;
+  return loads_e;
+}
+
+constexpr ExpertsConfig kSigmoid{.num = kNum,
+                                 .per_token = 3,
+                                 .router = ExpertsConfig::Router::kSigmoid,
+                                 .normalises = true,
+                                 .num_groups = 3,
+                                 .groups_per_token = 2};
+
+TEST(Experts, TheGradientOfACorrectionIsTheLoadOfEachExpertAddedOverMicrobatches) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kHalf}) {
+    at::manual_seed(7);
+    const ExpertWeights weights = sigmoid_weights(kSigmoid, dtype);
+    at::Tensor loads_e = at::zeros({kNum});
+    // Gradients of any size, also zeros, as if no token were trained, give the same loads.
+    for (const double factor : {1.0, 1024.0, 0.0}) {
+      const at::Tensor x = leaf({2, 9, kHidden}, dtype);
+      RecomputeContext context;
+      const RecomputeScope scope(context);
+      const at::Tensor y = mixture_of_experts(x, x, weights, kSigmoid, Activation::kSilu, 0).y;
+      torch::autograd::backward({y}, {at::full_like(y, factor)});
+      loads_e += loads_of(x, weights, kSigmoid);
+    }
+    EXPECT_EQ(loads_e.sum().item<double>(), 3 * 18 * 3);
+    EXPECT_TRUE(same_bits(weights.correction_e.grad(), loads_e)) << weights.correction_e.grad() << loads_e;
+  }
+}
+
+TEST(Experts, ARecomputeCountsALoadOnceAndChoosesAsTheForwardPassDid) {
+  at::manual_seed(7);
+  ExpertWeights weights = sigmoid_weights(kSigmoid, at::kFloat);
+  const at::Tensor x = leaf({9, kHidden});
+  const at::Tensor loads_e = loads_of(x, weights, kSigmoid);
+  RecomputeContext first, second;
+  first.keeps = true;
+  {
+    const c10::NoGradGuard no_grad;
+    const RecomputeScope scope(first);
+    (void)mixture_of_experts(x, x, weights, kSigmoid, Activation::kSilu, 0);
+  }
+  EXPECT_FALSE(weights.correction_e.grad().defined());
+  weights.correction_e.detach().copy_(at::randn({kNum}));  // with these, others would be chosen
+  second.is_recompute = true;
+  second.data = &first.saved;
+  const RecomputeScope scope(second);
+  torch::autograd::backward({mixture_of_experts(x, x, weights, kSigmoid, Activation::kSilu, 0).y.sum()});
+  EXPECT_FALSE(at::equal(loads_e, loads_of(x, weights, kSigmoid)));
+  EXPECT_TRUE(same_bits(weights.correction_e.grad(), loads_e));
+}
+
+TEST(Experts, LoadsAreCountedAlsoIfNothingElseOfTheLayerIsTrained) {
+  at::manual_seed(7);
+  const ExpertWeights weights = sigmoid_weights(kSigmoid, at::kFloat);
+  for (const at::Tensor& each : leaves_of(weights)) at::Tensor(each).requires_grad_(false);
+  const at::Tensor x = at::randn({9, kHidden});
+  RecomputeContext context;
+  const RecomputeScope scope(context);
+  torch::autograd::backward({mixture_of_experts(x, x, weights, kSigmoid, Activation::kSilu, 0).y.sum()});
+  EXPECT_TRUE(same_bits(weights.correction_e.grad(), loads_of(x, weights, kSigmoid)));
+}
+
 TEST(Experts, BiasesAddToTheLeafsOwnGradient) {
   at::manual_seed(7);
   const ExpertWeights weights = random_weights(at::kBFloat16, true);

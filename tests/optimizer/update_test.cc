@@ -272,6 +272,45 @@ TEST(UpdateRules, OfSpansLeaveEachOthersElementsAlone) {
   }
 }
 
+std::vector<float> signs_of(const std::vector<float>& loads) {
+  const void* const use = loads.data();
+  return load_signs({.uses = &use, .num_uses = 1, .dtype = DType::kFloat32, .num_elements = loads.size()});
+}
+
+TEST(LoadSigns, CompareWithTheMeanAndAreZeroWhereALoadEqualsIt) {
+  using Signs = std::vector<float>;
+  EXPECT_EQ(signs_of({5, 0, 3, 4}), (Signs{1, -1, 0, 1}));
+  EXPECT_EQ(signs_of({4, 4, 4}), (Signs{0, 0, 0}));
+  EXPECT_EQ(signs_of({1, 1, 2}), (Signs{-1, -1, 1})) << "the mean, 4/3, is no fp32 number";
+  EXPECT_EQ(signs_of({0x1p24F, 0x1p24F - 1, 0x1p24F - 2}), (Signs{1, 0, -1})) << "loads are exact up to 2^24";
+  EXPECT_EQ(signs_of({0x1p24F, 0x1p24F - 1, 0x1p24F}), (Signs{1, -1, 1}));
+  EXPECT_EQ(signs_of({0.5F * 5, 0, 0.5F * 3, 0.5F * 4}), signs_of({5, 0, 3, 4})) << "any positive factor cancels";
+  EXPECT_TRUE(signs_of({}).empty()) << "another node owns them";
+}
+
+TEST(LoadSigns, MoveACorrectionByTheRateAgainstThem) {
+  for (const bool two_masters : {false, true}) {
+    constexpr float kRate = 1e-3F;
+    std::vector<float> before(37), after(37), loads(37);
+    for (std::size_t i = 0; i < before.size(); ++i) {
+      before[i] = 0.01F * static_cast<float>(i) - 0.2F;
+      loads[i] = static_cast<float>(i);  // their mean is that of element 18
+    }
+    after = before;
+    const std::vector<float> signs = signs_of(loads);
+    const void* const use = signs.data();
+    ThreadTeam team(1);
+    update_group({.old_master = two_masters ? before.data() : after.data(),
+                  .master = after.data(),
+                  .num_elements = after.size()},
+                 {.uses = &use, .num_uses = 1, .dtype = DType::kFloat32, .num_elements = signs.size()},
+                 correction_step(1e-3), team);
+    for (std::size_t i = 0; i < before.size(); ++i) {
+      EXPECT_EQ(after[i], i < 18 ? before[i] + kRate : i > 18 ? before[i] - kRate : before[i]) << "element " << i;
+    }
+  }
+}
+
 TEST(WrittenGradient, IsTheOneThatARuleSees) {
   ThreadTeam team(2);
   for (const DType dtype : kDTypes) {

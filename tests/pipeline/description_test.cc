@@ -77,6 +77,39 @@ TEST(Description, ATieThatMakesTwoParametersOfOneLayerOneIsRefused) {
               testing::HasSubstr("'w' and 'v' of one layer (C) are tied to the same parameter"));
 }
 
+TEST(Description, ACorrectionIsATrainedVectorInFp32ThatIsNotTied) {
+  const auto model_with = [](const at::Tensor& value, bool keeps_dtype) {
+    LayerSpec spec = plain("A", "w", 4);
+    spec.make = [value, keeps_dtype] {
+      struct Router : Layer {
+        std::vector<NamedParameter> parameters() override { return all; }
+        Tensors forward(const Tensors& inputs) override { return inputs; }
+        std::vector<NamedParameter> all;
+      };
+      auto layer = std::make_unique<Router>();
+      layer->all = {{.name = "c", .value = value, .keeps_dtype = keeps_dtype, .is_correction = true}};
+      return layer;
+    };
+    return std::move(Model{spec}.set_dtype(at::kBFloat16));
+  };
+  const std::vector<LayerRequest> layers = describe_layers(model_with(placeholder({6}, at::kFloat), true));
+  EXPECT_TRUE(layers.at(0).parameters.at(0).is_correction);
+  EXPECT_TRUE(layers[0].parameters[0].is_trained);
+  EXPECT_EQ(layers[0].parameters[0].dtype, DType::kFloat32);
+  const auto refusal = [&](const at::Tensor& value, bool keeps_dtype = true) {
+    return error_of([&] { (void)describe_layers(model_with(value, keeps_dtype)); }, ExitCode::kUsage);
+  };
+  EXPECT_THAT(refusal(placeholder({6}, at::kBFloat16)), testing::HasSubstr("must be fp32"));
+  EXPECT_THAT(refusal(placeholder({6}, at::kFloat), false), testing::HasSubstr("keep its dtype"));
+  EXPECT_THAT(refusal(placeholder({2, 3}, at::kFloat)), testing::HasSubstr("but it is Float [2, 3]"));
+  EXPECT_THAT(refusal(placeholder({65537}, at::kFloat)), testing::HasSubstr("at most 65536 elements"));
+  EXPECT_THAT(refusal(placeholder({6}, at::kFloat).requires_grad_(false)), testing::HasSubstr("require a gradient"));
+  Model tied = model_with(placeholder({6}, at::kFloat), true);
+  tied.add(tied.layers().front()).tie({0, "c"}, {1, "c"});
+  EXPECT_THAT(error_of([&] { (void)describe_layers(tied); }, ExitCode::kUsage),
+              testing::HasSubstr("the correction of a router cannot be tied"));
+}
+
 TEST(Description, AFrozenParameterMayKeepADtypeOfItsOwn) {
   const auto model_with = [](bool is_frozen) {
     LayerSpec spec = plain("A", "w", 4);

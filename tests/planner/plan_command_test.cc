@@ -44,6 +44,22 @@ TEST(PlanCommand, AnswersForAModelThatFits) {
   EXPECT_NEAR(json["asked"]["step_ms"].get<double>(), prediction.run.step_ms, 1e-6);
 }
 
+TEST(PlanCommand, CountsCorrectionsThatAreTrained) {
+  const auto memory_with = [](bool corrections) {
+    TrainedParts parts;
+    parts.corrections = corrections;
+    return asked({.model = "moonlight-16b", .gpu = "h200", .batch = 8, .parts = parts}).asked.prediction.value().host;
+  };
+  const HostMemory frozen = memory_with(false), trained = memory_with(true);
+  EXPECT_EQ(trained.gradients - frozen.gradients, 26U * 4096) << "a page for each layer with experts";
+  EXPECT_EQ(trained.weights, frozen.weights);
+  expect_error(ExitCode::kUsage, {"corrections of routers", "none"}, [] {
+    TrainedParts parts;
+    parts.corrections = true;
+    (void)asked({.model = "qwen3-8b", .parts = parts});
+  });
+}
+
 // Only config.json is read. The weights have the bytes that weights which a run quantises would have.
 TEST(PlanCommand, CountsWeightsThatTheFilesHaveQuantised) {
   const nlohmann::json plain = {{"model_type", "llama"},           {"hidden_size", 1024},

@@ -32,7 +32,8 @@ struct Stored {
 
   Parameter state;
   bool is_trained = true;
-  at::Tensor late_working;  // the working copy of the previous step
+  bool is_correction = false;  // of a router
+  at::Tensor late_working;     // the working copy of the previous step
   std::vector<Use> uses;
 };
 
@@ -72,6 +73,17 @@ Tensors cross_border(const Tensors& tensors) {
   return result;
 }
 
+// Moves each element towards an even load: up if the expert was chosen by fewer tokens than the mean, down if by more.
+void balance(const at::Tensor& correction, const at::Tensor& loads, double rate) {
+  const double mean = loads.to(at::kDouble).mean().item<double>();
+  float* c = correction.mutable_data_ptr<float>();
+  for (std::int64_t i = 0; i < loads.numel(); ++i) {
+    const double load = loads[i].item<double>();
+    if (load < mean) c[i] += static_cast<float>(rate);
+    if (load > mean) c[i] -= static_cast<float>(rate);
+  }
+}
+
 double norm_of(const std::vector<at::Tensor>& gradients) {
   double squares = 0;
   for (const at::Tensor& gradient : gradients) {
@@ -95,7 +107,7 @@ struct Loop::State {
         const auto tied = first.find(place);
         if (tied == first.end() || tied->second == place) {
           stored_at[place] = stored.size();
-          stored.push_back(make_stored(model, place, parameter.value));
+          stored.push_back(make_stored(model, place, parameter));
         }
         Stored& owner = stored[stored_at.at(tied == first.end() ? place : tied->second)];
         owner.uses.push_back({parameter.value, at::zeros(parameter.value.sizes(), at::kFloat)});
@@ -103,14 +115,17 @@ struct Loop::State {
     }
   }
 
-  static Stored make_stored(const Model& model, const Place& place, const at::Tensor& value) {
+  static Stored make_stored(const Model& model, const Place& place, const NamedParameter& parameter) {
     const LayerSpec& spec = model.layers()[place.first];
+    const at::Tensor& value = parameter.value;
     const at::Tensor master = value.detach().to(at::kFloat).clone(at::MemoryFormat::Contiguous);
     if (spec.initialize) spec.initialize(place.second, master);
     Stored result;
     result.is_trained = value.requires_grad();
     result.state.name = cat(place.first, '.', place.second);
-    result.state.working = master.to(model.dtype(), /*non_blocking=*/false, /*copy=*/true);
+    result.is_correction = parameter.is_correction;
+    const at::ScalarType dtype = parameter.keeps_dtype ? value.scalar_type() : model.dtype();
+    result.state.working = master.to(dtype, /*non_blocking=*/false, /*copy=*/true);
     result.late_working = result.state.working.clone();
     if (!result.is_trained) return result;
     result.state.master = master;
@@ -246,11 +261,11 @@ std::vector<Tensors> Loop::backward(const OpenRound& round, const std::vector<Te
   return of_inputs;
 }
 
-double Loop::step(const AdamW& rule, double max_grad_norm) {
+double Loop::step(const AdamW& rule, double max_grad_norm, double router_bias_update_rate) {
   State& state = *state_;
   ++state.num_steps;
   state.evaluates_newest = false;
-  std::vector<at::Tensor> gradients;
+  std::vector<at::Tensor> gradients, normed;
   for (Stored& parameter : state.stored) {
     if (!parameter.is_trained) continue;
     gradients.push_back(at::zeros_like(parameter.state.master));
@@ -258,8 +273,9 @@ double Loop::step(const AdamW& rule, double max_grad_norm) {
       gradients.back() += use.sum;
       use.sum.zero_();
     }
+    if (!parameter.is_correction) normed.push_back(gradients.back());
   }
-  const double norm = norm_of(gradients);
+  const double norm = norm_of(normed);
   const double scale = max_grad_norm > 0 ? std::min(1.0, max_grad_norm / (norm + 1e-6)) : 1.0;
   std::size_t next = 0;
   for (Stored& parameter : state.stored) {
@@ -267,7 +283,11 @@ double Loop::step(const AdamW& rule, double max_grad_norm) {
     parameter.late_working.copy_(parameter.state.working);
     const at::Tensor& gradient = gradients[next++];
     if (max_grad_norm > 0 && !std::isfinite(norm)) continue;
-    adamw(parameter.state, gradient, rule, state.num_steps, scale);
+    if (parameter.is_correction) {
+      balance(parameter.state.master, gradient, router_bias_update_rate);
+    } else {
+      adamw(parameter.state, gradient, rule, state.num_steps, scale);
+    }
     parameter.state.working.copy_(parameter.state.master);
   }
   return norm;
@@ -344,7 +364,7 @@ Result train(const Model& model, const Loss& loss, const std::vector<Round>& rou
     const std::vector<double> losses = loop.forward_backward(rounds[i]).losses;
     result.losses.push_back(std::accumulate(losses.begin(), losses.end(), 0.0));
     if ((i + 1) % static_cast<std::size_t>(settings.rounds_per_step) != 0) continue;
-    result.grad_norms.push_back(loop.step(settings.rule, settings.max_grad_norm));
+    result.grad_norms.push_back(loop.step(settings.rule, settings.max_grad_norm, settings.router_bias_update_rate));
   }
   result.parameters = loop.parameters();
   return result;

@@ -10,6 +10,8 @@
 //   microbatches 0 to M - 1; the sum of each round is rounded to the model's dtype once.
 // - A step's gradient is the sum over the uses in layer order of each use's fp32 sum over its
 //   rounds in order.
+// - The correction of a router has the loads of its experts as its gradient, and a rule of its own. It is
+//   in no norm.
 // - Buffers change once per microbatch of a training round, in order. Evaluations change nothing.
 // - Layer l of microbatch m draws its random numbers from random_seed(seed, round, l, m). Training
 //   rounds are counted from 0, including those without a backward pass. Layers draw no random
@@ -85,7 +87,7 @@ class Loop {
 
   // Updates the weights with the gradients since the last step, and returns the norm of the
   // gradients. With clipping, a step whose norm is not finite changes nothing.
-  double step(const AdamW& rule, double max_grad_norm = 0);
+  double step(const AdamW& rule, double max_grad_norm = 0, double router_bias_update_rate = 0);
 
   // Makes evaluations until the next step compute with the newest weights, also in an asynchronous
   // run.
@@ -119,7 +121,8 @@ struct Settings {
   int num_microbatches = 1;
   int rounds_per_step = 1;
   bool asynchronous = false;
-  double max_grad_norm = 0;  // 0: no clipping
+  double max_grad_norm = 0;            // 0: no clipping
+  double router_bias_update_rate = 0;  // of corrections that are trained
   AdamW rule;
 };
 

@@ -56,7 +56,8 @@ void save(const std::vector<reference::Parameter>& parameters, const TrainSettin
   for (const reference::Parameter& parameter : parameters) working[parameter.name] = parameter.working;
   models::export_checkpoint(
       settings.model, settings.output / "final",
-      [&](std::int64_t layer, const std::string& name) { return working.at(std::to_string(layer) + "." + name); });
+      [&](std::int64_t layer, const std::string& name) { return working.at(std::to_string(layer) + "." + name); },
+      settings.parts);
 }
 
 int run(const TrainSettings& settings) {
@@ -65,6 +66,7 @@ int run(const TrainSettings& settings) {
                            .rounds_per_step = static_cast<int>(settings.rounds_per_step),
                            .asynchronous = settings.asynchronous,
                            .max_grad_norm = settings.max_grad_norm,
+                           .router_bias_update_rate = settings.router_bias_update_rate,
                            .rule = {}};
   if (settings.schedule != LearningRateSchedule::kConstant || settings.warmup_steps != 0) {
     throw Error(ExitCode::kUsage,
@@ -73,8 +75,8 @@ int run(const TrainSettings& settings) {
   loop.rule.learning_rate = settings.learning_rate;
   loop.rule.weight_decay = settings.weight_decay;
   const at::ScalarType dtype = scalar_type_of(settings.dtype);
-  const reference::Result result =
-      reference::train(models::load(settings.model, dtype), models::causal_lm_loss(), make_rounds(settings), loop);
+  const reference::Result result = reference::train(models::load(settings.model, dtype, settings.parts),
+                                                    models::causal_lm_loss(), make_rounds(settings), loop);
   print_losses(result.losses, settings.rounds_per_step);
   save(result.parameters, settings);
   return 0;

@@ -228,6 +228,10 @@ TEST(HostMemory, BytesAParameterAreThoseOfTheDocumentation) {
   wide[0].gradient_bytes = 4000;
   EXPECT_EQ(host_memory(wide, plan, {.element_bytes = 4}).total(), 16'000U + 1'000);
   EXPECT_EQ(host_memory(wide, plan, {.element_bytes = 4, .asynchronous = true}).total(), 20'000U + 1'000);
+  std::vector<LayerCost> corrected = costs;
+  corrected[0].correction_bytes = 40;
+  EXPECT_EQ(host_memory(corrected, plan, {}).total(), 16'000U + 1'000 + 40) << "neither masters nor moments";
+  EXPECT_EQ(host_memory(corrected, plan, {.asynchronous = true}).total(), 18'000U + 1'000 + 80);
 }
 
 // Masters, moments and sums of the elements that a node owns; all weights and gradients; buffers for

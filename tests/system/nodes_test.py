@@ -12,6 +12,7 @@ import time
 import unittest
 from pathlib import Path
 
+from families_bits_test import make_model
 from hosts import Hosts, NoHosts
 from launched import DEADLINE_S, PROGRAMS, SAMPLE, LaunchedTest, bits, settings
 
@@ -74,7 +75,7 @@ class NodesTest(LaunchedTest):
     def results(self, output: Path) -> tuple:
         return bits(output, next((output / "final").glob("*.safetensors")).name)
 
-    def same_bits(self, **changes):
+    def same_bits(self, **changes) -> Hosts:
         one = self.directory / "one"
         self.run_train(self.arguments(one, **changes))
         expected = self.results(one)
@@ -86,6 +87,7 @@ class NodesTest(LaunchedTest):
             for node in range(1, len(workers)):
                 log = output / "nodes" / str(node) / "metrics.jsonl"
                 self.assertEqual(len(log.read_text().splitlines()), len(expected[0]), f"the log of node {node}")
+        return hosts
 
     def test_synchronous_steps_have_the_bits_of_one_node(self):
         self.same_bits(eval_share=0.1, eval_every=2)
@@ -95,6 +97,13 @@ class NodesTest(LaunchedTest):
 
     def test_pairs_have_the_bits_of_one_node(self):
         self.same_bits(lora_rank=4, lora_dropout=0.1)
+
+    def test_corrections_of_routers_have_the_bits_of_one_node(self):
+        changes = {"model": make_model("glm4_moe", self.directory / "model"), "router_bias_update_rate": 0.02, "save_every": 2}
+        hosts = self.same_bits(**changes)
+        resumed = self.directory / "resumed"
+        self.run_nodes(hosts, [1, 1], self.arguments(resumed, resume=self.directory / "nodes-3" / "checkpoint-2", **changes))
+        self.assertEqual(self.results(resumed)[1], self.results(self.directory / "one")[1])
 
     def test_a_checkpoint_of_any_number_of_nodes_goes_on_on_any_other(self):
         hosts = self.hosts(3)

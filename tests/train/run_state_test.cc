@@ -72,6 +72,27 @@ TEST(RunState, DifferencesThatAreAllowedAreReported) {
                                       "learning-rate is 5e-05 from here on; it was 1e-04"));
 }
 
+TEST(RunState, TheRateOfCorrectionsMayChangeButNotWhetherTheyAreTrained) {
+  const auto with_rate = [](double rate) {
+    TrainSettings s = settings();
+    s.router_bias_update_rate = rate;
+    s.parts.corrections = rate > 0;
+    return RunState{20, 160, s, 1, kData, kModel};
+  };
+  const auto notes = [&](double before, double now) {
+    Problems problems;
+    const SavedRun run = parse_run_state(kPlace, run_state_text(with_rate(before)));
+    std::vector<std::string> found = check_resume(kPlace, run, with_rate(now), problems);
+    problems.throw_if_any();
+    return found;
+  };
+  EXPECT_THAT(notes(1e-3, 1e-4), ElementsAre("router-bias-update-rate is 1e-04 from here on; it was 0.001"));
+  expect_error(ExitCode::kUsage, {"--router-bias-update-rate is 0.001, but", "was saved with 0"},
+               [&] { (void)notes(0, 1e-3); });
+  expect_error(ExitCode::kUsage, {"--router-bias-update-rate is 0 (", "was saved with 0.001"},
+               [&] { (void)notes(1e-3, 0); });
+}
+
 TEST(RunState, EveryDifferenceThatMattersIsRefusedTogether) {
   TrainSettings s = settings();
   s.seed = 8;

@@ -371,6 +371,21 @@ TEST(Settings, OfLoraAreRead) {
       << "parts are frozen without pairs, too";
 }
 
+TEST(Settings, ARateOfCorrectionsTrainsThemAndIsNotForLora) {
+  EXPECT_FALSE(parse_train_command(command()).settings.parts.corrections);
+  const TrainSettings s = parse_train_command(command({"--router-bias-update-rate", "1e-3"})).settings;
+  EXPECT_EQ(s.router_bias_update_rate, 1e-3);
+  EXPECT_TRUE(s.parts.corrections);
+  for (const char* rate : {"-0.001", "nan", "inf", "x"})
+    expect_usage({"--router-bias-update-rate", "must be a number from 0 to 1"},
+                 command({std::string("--router-bias-update-rate=") + rate}));
+  for (const Words& pairs : {Words{"--lora-rank", "8"}, Words{"--adapter", "first"}}) {
+    Words words = command({"--router-bias-update-rate", "1e-3"});
+    words.insert(words.end(), pairs.begin(), pairs.end());
+    expect_usage({"--router-bias-update-rate 0.001", "cannot be combined with LoRA", "no place"}, words);
+  }
+}
+
 TEST(Settings, OfLoraBelongTogether) {
   for (const char* name : {"--rslora", "--dora", "--lora-experts"})
     expect_usage({name, "is for LoRA", "--lora-rank R"}, command({name}));

@@ -28,6 +28,13 @@ const std::set<std::string> kMayDiffer = {"max-steps",         "learning-rate", 
                                           "decay-all",         "adam-beta1",    "adam-beta2",    "adam-epsilon",
                                           "min-learning-rate", "decay-steps",   "eval-every",    "early-stop"};
 
+// Returns whether a setting may change from `before` to `now` when a run is resumed. A checkpoint has the routers'
+// corrections if they are trained, and only then.
+bool may_differ(const std::string& name, const std::string& before, const std::string& now) {
+  if (name == "router-bias-update-rate") return (before == "0") == (now == "0");
+  return kMayDiffer.contains(name);
+}
+
 // JSON has no infinity, so the loss is written only if there is a best evaluation.
 nlohmann::json evaluations_json(const EvaluationRecord& record) {
   nlohmann::json json = {
@@ -133,7 +140,7 @@ std::vector<std::string> check_resume(const std::filesystem::path& checkpoint, c
   for (const SettingRow& row : setting_rows(settings)) {
     const auto before = saved.settings.find(row.name);
     if (before == saved.settings.end() || before->second == row.value) continue;
-    if (kMayDiffer.contains(row.name)) {
+    if (may_differ(row.name, before->second, row.value)) {
       notes.push_back(cat(row.name, " is ", row.shown, " from here on; it was ", value_text(before->second)));
     } else {
       problems.add(ExitCode::kUsage, cat("--", row.name, " is ", row.shown, ", but ", checkpoint.string(),

@@ -35,6 +35,16 @@ std::optional<SettingRow> show_max_steps(const TrainSettings& s) {
   return SettingRow{"max-steps", steps, s.epochs > 0 ? cat(steps, " (", text_of(s.epochs), " epochs)") : steps};
 }
 
+void read_router_bias_update_rate(SettingReader& reader, TrainSettings& s) {
+  reader.read_number("router-bias-update-rate", s.router_bias_update_rate, 0.0, 1.0);
+  s.parts.corrections = s.router_bias_update_rate > 0;
+}
+std::optional<SettingRow> show_router_bias_update_rate(const TrainSettings& s) {
+  const std::string rate = text_of(s.router_bias_update_rate);
+  return SettingRow{"router-bias-update-rate", rate,
+                    s.parts.corrections ? rate : "0 (corrections stay as they are in the files)"};
+}
+
 void read_no_packing(SettingReader& reader, TrainSettings& s) {
   bool is_padded = !s.is_packed;
   reader.read_switch("no-packing", is_padded);
@@ -194,6 +204,14 @@ const std::vector<TrainOption>& train_options() {
                          "`router_aux_loss_coef` of a config.json that has `output_router_logits`, else 0"),
                     &TrainSettings::router_aux_loss, 0.0, 1e3)
           .unset_where([](const TrainSettings& s) { return !s.router_aux_loss; }, "by the model"),
+      custom_option(
+          spec("router-bias-update-rate", "R", "0",
+               "Balance experts without a loss: move the routers' corrections by R a step (1e-3 in DeepSeek V3)",
+               "[Balance experts without a loss](#experts): after each step, raise by R the routers' corrections of "
+               "experts with fewer tokens than the mean, and lower the others (1e-3 in DeepSeek V3). 0 leaves the "
+               "corrections as they are in the files, as transformers does. Only for models with such routers (GLM, "
+               "DeepSeek V3), and not with LoRA"),
+          read_router_bias_update_rate, show_router_bias_update_rate),
       path_option(spec("eval-data", "FILE", "none",
                        "Token file to evaluate on: loss and perplexity, before the first step and every so many",
                        "Token file to [evaluate](#evaluation) on"),

@@ -36,6 +36,12 @@ TrainSettings read_settings(SettingReader& reader) {
 }
 
 void check_parts(const TrainSettings& s, SettingReader& reader) {
+  if (s.parts.corrections && (s.parts.lora.rank > 0 || !s.parts.adapter.empty())) {
+    reader.refuse_together({"router-bias-update-rate", s.parts.lora.rank > 0 ? "lora-rank" : "adapter"},
+                           cat("--router-bias-update-rate ", s.router_bias_update_rate,
+                               " cannot be combined with LoRA: an adapter has no place for the routers' corrections; "
+                               "leave one of the two out"));
+  }
   if (!s.parts.adapter.empty()) {
     for (const char* name :
          {"lora-rank", "lora-alpha", "lora-targets", "lora-experts", "rslora", "dora", "freeze", "train"}) {

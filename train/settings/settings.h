@@ -63,6 +63,7 @@ struct TrainSettings {
   std::int64_t log_every = 0;  // steps; 0: not given
   double z_loss = 0;
   std::optional<double> router_aux_loss;  // unset: the value in config.json
+  double router_bias_update_rate = 0;     // above 0: parts.corrections is set
   SaveInterval save_every{};
   std::int64_t save_total_limit = 0;              // number of newest checkpoints that are kept; 0: the default
   std::optional<RecomputeGrain> recompute_grain;  // unset: chosen by the device
