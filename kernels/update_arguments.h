@@ -56,8 +56,8 @@ struct UpdateStep {
   float step_size = 0;  // -learning_rate; kAdam: divided by (1 - beta1^t)
 };
 
-// The gradients of one group: one array per use of the group's parameters (two for a tied
-// embedding). They are added in this order.
+// The gradients of one group: one array per use of the group's parameters (several for tied
+// ones). They are added in this order.
 struct GroupGradients {
   const void* const* uses = nullptr;
   std::size_t num_uses = 0;

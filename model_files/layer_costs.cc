@@ -100,7 +100,8 @@ class CostModel {
                    input + lora_bytes(linears, tensors));
     const double mixer_bytes = mixer.forward_width * e_ + mixer.forward_numbers * 4;
     const double mlp_bytes = std::max(3 * w.widest() * e_, weighted_outputs(layer));
-    cost.forward_workspace_bytes = bytes_of(tokens_ * (2 * h_ * e_ + std::max(mixer_bytes, mlp_bytes)));
+    const double tokens_bytes = tokens_ * (2 * h_ * e_ + std::max(mixer_bytes, mlp_bytes));
+    cost.forward_workspace_bytes = bytes_of(tokens_bytes + mixer.forward_scores * (e_ + 4));
     if (!settings_.is_trained) return cost;
     const GradientCost gradients = gradients_of(tensors);
     cost.backward.attention_flops = settings_.sequences * mixer.backward_flops;
@@ -114,8 +115,8 @@ class CostModel {
     // addition to the boundary's gradient; and the largest gradient of a parameter that is not
     // added in place.
     const double mixer_gradient_bytes = mixer.backward_width * e_ + mixer.backward_numbers * 4;
-    cost.backward_workspace_bytes =
-        bytes_of(tokens_ * (2 * h_ * e_ + std::max(mlp_bytes, mixer_gradient_bytes)) + gradients.workspace_bytes);
+    cost.backward_workspace_bytes = bytes_of(tokens_ * (2 * h_ * e_ + std::max(mlp_bytes, mixer_gradient_bytes)) +
+                                             mixer.backward_scores * (e_ + 4) + gradients.workspace_bytes);
     return cost;
   }
 

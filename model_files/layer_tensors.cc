@@ -124,8 +124,8 @@ class LayerList {
       tensors.back().is_trained = selection_.trains_corrections();
     }
     if (experts.router == ExpertsConfig::Router::kScaledInput) {
-      add(experts.scale_name(), {config_.hidden});
-      add(experts.expert_scale_name(), {experts.num});
+      add(ExpertsConfig::kRouterScale, {config_.hidden});
+      add(ExpertsConfig::kExpertScale, {experts.num});
     }
   }
 

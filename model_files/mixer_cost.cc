@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/blocked_attention.h"
 #include "kernels/delta_arguments.h"
 
 namespace rp {
@@ -15,38 +16,51 @@ double pairs(std::int64_t sequence_length, std::int64_t window) {
   return w * s - w * (w - 1) / 2;
 }
 
+// Adds what the attention of large heads costs in addition (models/layers/blocked_attention.cc): scores
+// pass through memory, and gradients of keys and values are summed in fp32.
+void add_blocks(const AttentionConfig& attention, const ElementwiseTable& table, std::int64_t sequence_length,
+                MixerCost& cost) {
+  const double scores = static_cast<double>(attention.num_heads) * pairs(sequence_length, attention.window) /
+                        static_cast<double>(sequence_length);
+  cost.forward_bytes += scores * (56 + 2 * table.pass);
+  cost.backward_bytes += scores * (68 + 5 * table.pass);
+  cost.backward_numbers = 2 * static_cast<double>(attention.kv_width());
+  cost.forward_scores = static_cast<double>(kScoresOfABlock);
+  cost.backward_scores = 2 * cost.forward_scores;
+}
+
 MixerCost attention_cost(const AttentionConfig& attention, const ElementwiseTable& table,
                          std::int64_t sequence_length) {
   using HeadNorm = AttentionConfig::HeadNorm;
   const auto q = static_cast<double>(attention.query_width());
   // Keys and values of another layer are this layer's inputs.
   const double k = attention.keys_of_layer ? 0 : static_cast<double>(attention.kv_width());
-  const double norms = (attention.head_norm == HeadNorm::kNone ? 0 : q + k) + (attention.normalises_values ? k : 0);
-  // LibTorch's kernel for large heads needs keys and values for each query head (models/layers/gpu_attention.cc).
-  const bool repeats = attention.head_dim > kLargestFlashHead && attention.num_heads > attention.num_kv_heads;
-  const double repeated = repeats ? 2 * q : 0;
+  const double head_norms = attention.head_norm == HeadNorm::kNone ? 0 : q + k;
+  const double norms = head_norms + (attention.normalises_values ? k : 0);
+
   const double gates = attention.has_output_gate ? q : 0;
   MixerCost cost;
   // Q K^T and P V: 2 x 2 Q FLOPs for each pair of positions that see each other; backward has five
   // products instead of two.
   cost.forward_flops = 4 * q * pairs(sequence_length, attention.window);
   cost.backward_flops = 2.5 * cost.forward_flops;
-  cost.forward_bytes = norms * table.norm_forward + (q + k) * table.rotary_forward + gates * table.glu_forward +
-                       2 * repeated * table.pass;
-  cost.backward_bytes = norms * table.norm_backward + (q + k) * table.rotary_backward + gates * table.glu_backward +
-                        2 * repeated * table.pass;
+  cost.forward_bytes = norms * table.norm_forward + (q + k) * table.rotary_forward + gates * table.glu_forward;
+  cost.backward_bytes = norms * table.norm_backward + (q + k) * table.rotary_backward + gates * table.glu_backward;
   // Queries, keys, values and the output; the values before the norms; the gates and the gated output.
-  cost.saved_elements = 2 * q + 2 * k + norms + 2 * gates + repeated;
+  cost.saved_elements = 2 * q + 2 * k + (attention.values_are_keys ? head_norms : norms) + 2 * gates;
   cost.saved_numbers = static_cast<double>(attention.num_heads);
   switch (attention.head_norm) {
     case HeadNorm::kNone: break;
     case HeadNorm::kEachHead:
-      cost.saved_numbers += static_cast<double>(attention.num_heads + attention.num_kv_heads);
+      cost.saved_numbers += static_cast<double>(attention.num_heads);
+      if (k > 0) cost.saved_numbers += static_cast<double>(attention.num_kv_heads);
       break;
     case HeadNorm::kWholeRow: cost.saved_numbers += 2; break;
   }
-  cost.forward_width = q + 2 * k + gates + repeated;
-  cost.backward_width = 2 * q + 2 * k + gates + repeated;
+  if (k > 0 && attention.normalises_values) cost.saved_numbers += static_cast<double>(attention.num_kv_heads);
+  cost.forward_width = q + 2 * k + gates;
+  cost.backward_width = 2 * q + 2 * k + gates;
+  if (attention.head_dim > kLargestFlashHead) add_blocks(attention, table, sequence_length, cost);
   return cost;
 }
 

@@ -10,9 +10,6 @@
 
 namespace rp {
 
-// The largest head of queries and keys for which LibTorch's flash attention runs.
-inline constexpr std::int64_t kLargestFlashHead = 256;
-
 // The cost of attention, of latent attention or of a gated delta rule. All but the FLOPs are per token.
 struct MixerCost {
   double forward_flops = 0, backward_flops = 0;      // of one sequence
@@ -21,6 +18,8 @@ struct MixerCost {
   double saved_numbers = 0;                          // fp32 numbers that autograd keeps
   double forward_width = 0, backward_width = 0;      // elements of workspace
   double forward_numbers = 0, backward_numbers = 0;  // fp32 numbers of workspace
+  // Workspace that does not depend on the number of tokens: scores, in fp32 and in the activations' dtype.
+  double forward_scores = 0, backward_scores = 0;
 };
 
 // Returns the cost for sequences of this length.

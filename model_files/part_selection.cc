@@ -120,6 +120,7 @@ SelectionSummary summarise(const ModelConfig& config, const TrainedParts& parts)
     }
     if (layer == 0 || layer > config.num_layers()) continue;
     for (const LinearShape& linear : linears_of(config.layers[i - 1], config.hidden)) {
+      if (linear.is_slice) continue;  // it has no pair
       if (!linear.is_expert_part || parts.lora.on_experts) linears.insert(name_in_model(config, layer, linear.name));
     }
   }

@@ -9,6 +9,7 @@
 #include "common/bad_input.h"
 #include "common/text.h"
 #include "model_files/layer_tensors.h"
+#include "model_files/part_selection.h"
 #include "models/border.h"
 #include "models/feed_forward.h"
 #include "models/layer_parameters.h"
@@ -66,19 +67,18 @@ std::unique_ptr<TokenMixer> make_mixer(const DecoderLayerConfig& layer, const No
 class DecoderLayer : public Layer {
  public:
   // `number` is counted from 0.
-  DecoderLayer(const ModelConfig& config, std::int64_t number, const LayerTensors& tensors, const LoraSettings& lora,
-               at::ScalarType dtype)
-      : DecoderLayer(config, config.layers.at(number), number, tensors, lora, dtype) {}
+  DecoderLayer(const ModelConfig& config, std::int64_t number, const TrainedParts& parts, at::ScalarType dtype)
+      : DecoderLayer(config, config.layers.at(number), number, parts, dtype) {}
 
   DecoderLayer(const ModelConfig& config, const DecoderLayerConfig& layer, std::int64_t number,
-               const LayerTensors& tensors, const LoraSettings& lora, at::ScalarType dtype)
-      : dropout_(lora.dropout),
+               const TrainedParts& parts, at::ScalarType dtype)
+      : dropout_(parts.lora.dropout),
         below_(border_above(config, number)),
         above_(border_above(config, number + 1)),
         keys_layer_(layer.attention.keys_of_layer.value_or(number)),
         shares_keys_(layer.attention.keys_of_layer || std::ranges::binary_search(above_.key_layers, number)),
         norm_{.epsilon = config.norm_epsilon, .kind = config.norm},
-        parameters_(tensors, lora, dtype),
+        parameters_(tensors_of_layer(config, number + 1, parts), parts.lora, dtype),
         mixer_(make_mixer(layer, norm_, parameters_)),
         mlp_(make_feed_forward(layer.mlp, norm_, parameters_)),
         attention_norm_h_(parameters_.tensor(layer.attention_norm + ".weight")),
@@ -86,7 +86,9 @@ class DecoderLayer : public Layer {
         mlp_norm_h_(parameters_.tensor(layer.mlp_norm + ".weight")),
         mlp_post_norm_h_(parameters_.tensor(layer.mlp_post_norm + ".weight")),
         scalar_(parameters_.tensor("layer_scalar")) {
-    if (layer.per_layer_input) input_.emplace(config, *layer.per_layer_input, parameters_, dtype);
+    if (!layer.per_layer_input) return;
+    input_.emplace(config, layer, parameters_, dtype);
+    trains_embedding_ = PartSelection(parts).trains(embedding_in_model(config));
   }
 
   std::vector<NamedParameter> parameters() override { return parameters_.all(); }
@@ -102,6 +104,8 @@ class DecoderLayer : public Layer {
 
   Tensors forward(const Tensors& inputs) override {
     Border border = Border::of(inputs, below_);
+    // Otherwise each layer would compute a gradient, and pass it on, that nobody reads.
+    if (input_ && !trains_embedding_) border.embeddings_bth = border.embeddings_bth.detach();
     const at::Tensor mixed_bth = norm_(mixed(border), attention_post_norm_h_);
     const auto [y_bth, normal_bth] = mlp_norm_h_.defined()
                                          ? add_rms_norm(border.x_bth, mixed_bth, mlp_norm_h_, norm_.epsilon, norm_.kind)
@@ -135,6 +139,7 @@ class DecoderLayer : public Layer {
   // Undefined if the model has no such norm.
   const at::Tensor attention_norm_h_, attention_post_norm_h_, mlp_norm_h_, mlp_post_norm_h_;
   std::optional<PerLayerInput> input_{};
+  bool trains_embedding_ = false;
   const at::Tensor scalar_;  // [1]; undefined if the layer has none
 };
 
@@ -166,7 +171,7 @@ std::unique_ptr<Layer> make_embedding(const ModelConfig& config, const TrainedPa
 
 std::unique_ptr<Layer> make_decoder_layer(const ModelConfig& config, std::int64_t number, const TrainedParts& parts,
                                           at::ScalarType dtype) {
-  return std::make_unique<DecoderLayer>(config, number, tensors_of_layer(config, number + 1, parts), parts.lora, dtype);
+  return std::make_unique<DecoderLayer>(config, number, parts, dtype);
 }
 
 std::unique_ptr<Layer> make_head(const ModelConfig& config, const TrainedParts& parts, at::ScalarType dtype) {

@@ -18,10 +18,9 @@ class FeedForward {
  public:
   virtual ~FeedForward() = default;
 
-  // Computes x [b, t, h] -> [b, t, h], and the balance of the experts, if there are any. `sum_bth` is
-  // what the MLP's norm makes x of. In a
-  // recompute the output may be left out if `is_read` is false: then nothing but a sum, whose
-  // backward pass does not need it, may read it.
+  // Computes x [b, t, h] -> [b, t, h], and the balance of the experts, if there are any. `sum_bth`:
+  // the residual sum before the norm that gives x. In a recompute the output may be left out if `is_read` is false:
+  // then nothing but a sum, whose backward pass does not need it, may read it.
   [[nodiscard]] virtual MixtureOutput forward(const at::Tensor& x_bth, const at::Tensor& sum_bth,
                                               bool is_read) const = 0;
 

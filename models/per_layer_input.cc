@@ -10,12 +10,12 @@
 
 namespace rp::models {
 
-PerLayerInput::PerLayerInput(const ModelConfig& model, const PerLayerInputConfig& config,
+PerLayerInput::PerLayerInput(const ModelConfig& model, const DecoderLayerConfig& layer,
                              const LayerParameters& parameters, at::ScalarType dtype)
     : norm_{.epsilon = model.norm_epsilon, .kind = model.norm},
-      activation_(config.activation),
+      activation_(layer.mlp.activation),
       padding_id_(model.padding_id),
-      table_scale_(rounded_scale(std::sqrt(static_cast<double>(config.width)), dtype)),
+      table_scale_(rounded_scale(std::sqrt(static_cast<double>(layer.per_layer_input->width)), dtype)),
       embedding_scale_(1 / std::sqrt(static_cast<double>(model.hidden))),
       gate_(parameters.linear("per_layer_input_gate")),
       projection_(parameters.linear("per_layer_projection")),

@@ -16,7 +16,8 @@ namespace rp::models {
 // Computes one layer's input, and adds what it gives.
 class PerLayerInput {
  public:
-  PerLayerInput(const ModelConfig& model, const PerLayerInputConfig& config, const LayerParameters& parameters,
+  // REQUIRES: the layer has a per-layer input.
+  PerLayerInput(const ModelConfig& model, const DecoderLayerConfig& layer, const LayerParameters& parameters,
                 at::ScalarType dtype);
 
   // Returns x + post(projection(act(gate(x)) * input)), [b, t, h]. `embeddings_bth` are scaled.

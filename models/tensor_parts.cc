@@ -57,20 +57,24 @@ void read_elements(const Files& files, const std::string& name, std::int64_t fir
   }
 }
 
-// Reads the rows of a part of which each row of the tensor has one. Whole rows of the tensor are read,
-// since most disks are faster in order.
+// Reads the rows of a part of which each row of the tensor has one. The other parts' rows are not
+// read: the file may be larger than what the system can keep in memory until it is read again.
 template <typename Files>
 void read_rows_in_turn(const Files& files, const CheckpointTensor& tensor, const TensorPart& part,
                        const at::Tensor& rows) {
-  const std::int64_t width = tensor.rows_in_row * rows.size(1);
-  const std::int64_t at_once = std::max<std::int64_t>(kPieceElements / width, 1);
+  const at::ScalarType stored = weight_type(files.tensor(tensor.name).dtype, tensor.name);
+  const std::int64_t columns = rows.size(1),
+                     at_once = std::clamp<std::int64_t>(kPieceElements / columns, 1, rows.size(0));
+  const at::Tensor piece = at::empty({at_once, columns}, stored);
+  const auto row_bytes = static_cast<std::uint64_t>(columns * piece.element_size());
+  auto* const bytes = static_cast<std::byte*>(piece.mutable_data_ptr());
   for (std::int64_t first = 0; first < rows.size(0); first += at_once) {
     const std::int64_t count = std::min(at_once, rows.size(0) - first);
-    const at::Tensor piece =
-        at::empty({count, tensor.rows_in_row, rows.size(1)}, weight_type(files.tensor(tensor.name).dtype, tensor.name));
-    files.read(tensor.name, piece.mutable_data_ptr(), piece.nbytes(),
-               static_cast<std::uint64_t>(first * width * piece.element_size()));
-    rows.narrow(0, first, count).copy_(piece.select(1, part.first_row));
+    for (std::int64_t i = 0; i < count; ++i) {
+      const auto row = static_cast<std::uint64_t>((first + i) * tensor.rows_in_row + part.first_row);
+      files.read(tensor.name, bytes + static_cast<std::uint64_t>(i) * row_bytes, row_bytes, row * row_bytes);
+    }
+    rows.narrow(0, first, count).copy_(piece.narrow(0, 0, count));
   }
 }
 
@@ -94,6 +98,7 @@ void read_rows(const Files& files, const CheckpointTensor& tensor, const TensorP
 // tensor that is not of experts, the rows of the part.
 void read_expanded(const WeightFiles& weights, const CheckpointTensor& tensor, const TensorPart& part,
                    std::int64_t expert, const at::Tensor& rows) {
+  // Only a tensor of the whole model has several parts that are not of experts.
   const bool is_slice = !tensor.is_of_all_experts && tensor.parts.size() > 1;
   const QuantisedShape shape{
       .format = *tensor.format, .rows = is_slice ? tensor.shape.front() : rows.size(0), .columns = rows.size(1)};
@@ -145,6 +150,7 @@ void write_elements(SafetensorsWriter& writer, const std::string& name, const at
 // because the tensor may be the largest of the model.
 void write_rows_in_turn(SafetensorsWriter& writer, const CheckpointTensor& tensor, at::ScalarType dtype,
                         const PartSource& source) {
+  RP_ASSERT(std::ssize(tensor.parts) == tensor.rows_in_row);
   const std::int64_t columns = matrix_of(tensor).columns;
   std::vector<at::Tensor> values;
   for (const TensorPart& part : tensor.parts) values.push_back(source(part, part.expert).detach());

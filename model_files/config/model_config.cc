@@ -83,6 +83,7 @@ void check_size(const ConfigSection& file, const ModelConfig& config) {
     for (const LinearShape& linear : linears_of(layer, config.hidden)) {
       parameters += product(linear.out, linear.in) * static_cast<double>(std::max<std::int64_t>(linear.num_experts, 1));
     }
+    if (layer.per_layer_input) parameters += product(layer.per_layer_input->vocabulary, layer.per_layer_input->width);
   }
   if (parameters > kMaxParameters)
     throw file.refuse("describes a model of ", parameters, " parameters; at most ", kMaxParameters, " are supported");
@@ -137,6 +138,11 @@ void add_delta_net(Line& line, const DeltaNetConfig& net) {
   line.add("delta_net", net.num_key_heads, net.num_value_heads, net.key_dim, net.value_dim, net.taps);
 }
 
+void add_border(Line& line, const LayerBorder& border) {
+  line.add("border", border.has_tokens);
+  for (const std::int64_t source : border.key_layers) line.add(source);
+}
+
 void add_mixer(Line& line, const DecoderLayerConfig& layer) {
   if (layer.delta_net) return add_delta_net(line, *layer.delta_net);
   if (layer.latent_attention) return add_latent_attention(line, *layer.latent_attention);
@@ -165,6 +171,7 @@ std::string text_of_layer(const ModelConfig& config, std::int64_t layer) {
            config.logit_softcap, config.tied_head, config.dtype ? dtype_name(*config.dtype) : "none",
            config.quantization, config.quantised_format ? static_cast<int>(*config.quantised_format) : -1);
   for (const std::string& name : config.unquantised_layers) line.add(name);
+  if (layer == 0) add_border(line, border_above(config, 0));
   if (layer == 0 || layer > config.num_layers()) return line.add("layer", layer).text();
   const DecoderLayerConfig& decoder = config.layers[layer - 1];
   add_mixer(line, decoder);
@@ -172,13 +179,10 @@ std::string text_of_layer(const ModelConfig& config, std::int64_t layer) {
   line.add("norms", decoder.attention_norm, decoder.attention_post_norm, decoder.mlp_norm, decoder.mlp_post_norm,
            decoder.has_scalar);
   if (decoder.per_layer_input) {
-    line.add("per_layer_input", decoder.per_layer_input->width, decoder.per_layer_input->vocabulary,
-             static_cast<int>(decoder.per_layer_input->activation));
+    line.add("per_layer_input", decoder.per_layer_input->width, decoder.per_layer_input->vocabulary);
   }
-  for (const std::int64_t border : {layer - 1, layer}) {
-    line.add("keys");
-    for (const std::int64_t producer : border_above(config, border).key_layers) line.add(producer);
-  }
+  add_border(line, border_above(config, layer - 1));
+  add_border(line, border_above(config, layer));
   return line.text();
 }
 

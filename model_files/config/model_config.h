@@ -156,9 +156,8 @@ struct ExpertsConfig {
 
   // Returns the name of the corrections of kSigmoid, as in transformers.
   [[nodiscard]] std::string correction_name() const { return router_name + ".e_score_correction_bias"; }
-  // Returns the names of the vector and of the experts' numbers of kScaledInput.
-  [[nodiscard]] std::string scale_name() const { return "router.scale"; }
-  [[nodiscard]] std::string expert_scale_name() const { return "router.per_expert_scale"; }
+  // The names of the vector and of the experts' numbers of kScaledInput.
+  static constexpr const char *kRouterScale = "router.scale", *kExpertScale = "router.per_expert_scale";
   bool operator==(const ExpertsConfig&) const = default;
 };
 
@@ -174,18 +173,17 @@ struct MlpConfig {
 };
 
 // What a decoder layer reads of each token in addition to x: a row of a table of its own, and a projection of the
-// token's embedding, as in Gemma 4. The layer adds post(projection(act(gate(x)) * input)) to x. In files, the tables of
-// all layers are one tensor, and so are the projections.
+// token's embedding, as in Gemma 4. The layer adds post(projection(act(gate(x)) * input)) to x, with the MLP's
+// activation. In files, the tables of all layers are one tensor, and so are the projections.
 struct PerLayerInputConfig {
   std::int64_t width = 0;
   std::int64_t vocabulary = 0;  // rows of the table
-  Activation activation = Activation::kGeluTanh;
 
   bool operator==(const PerLayerInputConfig&) const = default;
 };
 
-// A decoder layer: x += post(attention(pre(x))); x += post(mlp(pre(x))). A norm whose name is empty
-// does not exist.
+// A decoder layer: x += post(attention(pre(x))); x += post(mlp(pre(x))); then what a per-layer input
+// gives, and a factor. A norm whose name is empty does not exist.
 struct DecoderLayerConfig {
   AttentionConfig attention{};
   // One of these may take the place of attention.

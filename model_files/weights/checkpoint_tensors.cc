@@ -90,17 +90,6 @@ std::vector<std::string> unquantised_layers(const ModelConfig& config, const Wei
                   quoted_name(example), "; remove quantization_config");
 }
 
-// Returns true for keys and values of a layer that uses those of another one. Published files have them.
-bool is_of_unused_keys(const ModelConfig& config, std::string_view name) {
-  for (std::int64_t i = 0; i < config.num_layers(); ++i) {
-    if (!config.layers[i].attention.keys_of_layer) continue;
-    for (const char* part : {"k_proj.", "v_proj.", "k_norm."}) {
-      if (name.starts_with(name_in_checkpoint(config, i + 1, cat("self_attn.", part)))) return true;
-    }
-  }
-  return false;
-}
-
 bool is_leftover(const ModelConfig& config, std::string_view name) {
   return name.ends_with(".rotary_emb.inv_freq") || (config.tied_head && name == head_in_checkpoint(config)) ||
          is_of_unused_keys(config, name);
@@ -132,6 +121,16 @@ void check_tied_head(const ModelConfig& config, const WeightFiles& weights) {
 }
 
 }  // namespace
+
+bool is_of_unused_keys(const ModelConfig& config, std::string_view name) {
+  for (std::int64_t i = 0; i < config.num_layers(); ++i) {
+    if (!config.layers[i].attention.keys_of_layer) continue;
+    for (const char* part : {"k_proj.", "v_proj.", "k_norm."}) {
+      if (name.starts_with(name_in_checkpoint(config, i + 1, cat("self_attn.", part)))) return true;
+    }
+  }
+  return false;
+}
 
 Error untied_head(const ModelConfig& config, const WeightFiles& weights, std::string_view difference) {
   const std::string head = head_in_checkpoint(config);

@@ -74,6 +74,10 @@ void add_slice(const ModelConfig& config, std::int64_t layer, const LayerTensor&
 // and the found shape. REQUIRES: adapted_to_files() has returned `config`, or no weights are quantised.
 void check_weights(const ModelConfig& config, const WeightFiles& weights);
 
+// Returns true for keys and values of a layer that uses those of another one. Published files have
+// them, but no model reads them.
+[[nodiscard]] bool is_of_unused_keys(const ModelConfig& config, std::string_view name);
+
 // Returns the error to throw if the LM head in the files of a tied model differs from the
 // embedding. REQUIRES: the files have an LM head.
 [[nodiscard]] Error untied_head(const ModelConfig& config, const WeightFiles& weights, std::string_view difference);

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "common/bad_input.h"
+#include "common/check.h"
 #include "model_files/layer_tensors.h"
 
 namespace rp {
@@ -24,7 +25,9 @@ std::optional<ExpertLayout> layout_of(std::string_view rest, bool is_interleaved
 
 std::string_view name_of_expert_part(std::string_view parameter) {
   constexpr std::string_view kModule = "experts.";
-  return parameter.substr(parameter.find(kModule) + kModule.size());
+  const std::size_t place = parameter.find(kModule);
+  RP_ASSERT(place != std::string_view::npos);
+  return parameter.substr(place + kModule.size());
 }
 
 ExpertLayout find_expert_layout(const ModelConfig& config, const WeightFiles& weights) {

@@ -132,7 +132,13 @@ ExportedFiles exported_files(const ModelConfig& config, const WeightFiles& weigh
                                 .parts = {{.layer = 0, .parameter = "weight"}}};
     for (auto* tensors : {&read, &exported.tensors}) tensors->push_back(head);
   }
-  const Places places = places_of(read);
+  Places places = places_of(read);
+  if (!places.left_out.empty()) {
+    // They are quantised, too, and the exported config.json would not say so.
+    for (std::string& name : weights.names()) {
+      if (is_of_unused_keys(config, name)) places.left_out.insert(std::move(name));
+    }
+  }
   for (const SafetensorsFile& file : weights.files())
     exported.files.push_back(exported_file(file, places, read, exported.tensors));
   const bool is_quantised = !places.left_out.empty();

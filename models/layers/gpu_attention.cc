@@ -11,7 +11,8 @@
 #include <optional>
 #include <vector>
 
-#include "model_files/mixer_cost.h"
+#include "kernels/blocked_attention.h"
+#include "models/layers/blocked_attention.h"
 #include "models/layers/documents.h"
 #include "models/layers/kernel_call.h"
 #include "models/layers/strict_determinism.h"
@@ -54,10 +55,9 @@ at::Tensor of_whole_rows(const at::Tensor& q_btnd, const at::Tensor& k_btmd, con
                          const AttentionRule& rule) {
   if (rule.window > 0 || rule.sinks_n.defined()) return by_whole_scores(q_btnd, k_btmd, v_btme, rule);
   const std::int64_t members = q_btnd.size(2) / k_btmd.size(2);
-  // LibTorch's kernel for fp32 and large heads on a GPU does not support groups: it would compute the
-  // complete scores.
-  const bool has_no_flash = q_btnd.scalar_type() == at::kFloat || q_btnd.size(3) > kLargestFlashHead;
-  const bool repeats = members > 1 && runs_on_gpu(q_btnd) && has_no_flash;
+  // LibTorch's kernels for fp32 on a GPU do not support groups: it would compute the complete
+  // scores.
+  const bool repeats = members > 1 && runs_on_gpu(q_btnd) && q_btnd.scalar_type() == at::kFloat;
   const at::Tensor k = repeats ? repeat_heads(k_btmd, members) : k_btmd;
   const at::Tensor v = repeats ? repeat_heads(v_btme, members) : v_btme;
   return at::scaled_dot_product_attention(q_btnd.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2),
@@ -196,44 +196,6 @@ struct FlashAttention : torch::autograd::Function<FlashAttention> {
   }
 };
 
-// Runs LibTorch's memory-efficient kernel for all documents of a batch at once, for heads that are too
-// large for the flash kernel. It does not support groups, so there are as many heads of keys as of
-// queries.
-struct EfficientAttention : torch::autograd::Function<EfficientAttention> {
-  static constexpr std::int64_t kCausal = 1;  // the mask of each document begins at its first position
-
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& q_btnd, const at::Tensor& k_btnd,
-                            const at::Tensor& v_btnd, const at::Tensor& documents_bk, double scale) {
-    const std::int64_t t = q_btnd.size(1);
-    const at::Tensor bounds = document_bounds(documents_bk, t);
-    const auto in_one_row = [](const at::Tensor& x) { return x.contiguous().flatten(0, 1).unsqueeze(0); };
-    const at::Tensor q = in_one_row(q_btnd), k = in_one_row(k_btnd), v = in_one_row(v_btnd);
-    const auto results =
-        at::_efficient_attention_forward(q, k, v, /*bias=*/{}, bounds, bounds, t, t, /*dropout_p=*/0.0, kCausal,
-                                         /*compute_log_sumexp=*/true, scale);
-    const at::Tensor& out = std::get<0>(results);
-    context->save_for_backward(
-        {q, k, v, out, std::get<1>(results), bounds, std::get<2>(results), std::get<3>(results)});
-    context->saved_data["t"] = t;
-    context->saved_data["scale"] = scale;
-    return out.view(q_btnd.sizes());
-  }
-
-  static variable_list backward(AutogradContext* context, const variable_list& grad_outputs) {
-    const variable_list saved = context->get_saved_variables();
-    const std::int64_t t = context->saved_data["t"].toInt();
-    const at::Tensor& bounds = saved[5];
-    const StrictDeterminism strict;
-    const auto grads = at::_efficient_attention_backward(
-        grad_outputs[0].contiguous().view(saved[3].sizes()), saved[0], saved[1], saved[2], /*bias=*/{}, saved[3],
-        bounds, bounds, t, t, saved[4], /*dropout_p=*/0.0, saved[6], saved[7], kCausal, /*bias_requires_grad=*/false,
-        context->saved_data["scale"].toDouble());
-    const auto in_rows = [t](const at::Tensor& grad) { return grad.squeeze(0).unflatten(0, {-1, t}); };
-    return {in_rows(std::get<0>(grads)), in_rows(std::get<1>(grads)), in_rows(std::get<2>(grads)), at::Tensor(),
-            at::Tensor()};
-  }
-};
-
 }  // namespace
 
 at::Tensor attention_by_libtorch(const at::Tensor& q_btnd, const at::Tensor& k_btmd, const at::Tensor& v_btme,
@@ -245,6 +207,8 @@ at::Tensor attention_by_libtorch(const at::Tensor& q_btnd, const at::Tensor& k_b
 at::Tensor gpu_attention(const at::Tensor& q_btnd, const at::Tensor& k_btmd, const at::Tensor& v_btme,
                          const AttentionRule& rule) {
   const std::int64_t t = q_btnd.size(1), d = q_btnd.size(3), e = v_btme.size(3);
+  if (std::max(d, e) > kLargestFlashHead && !rule.sinks_n.defined())
+    return blocked_attention(q_btnd, k_btmd, v_btme, rule);
   if (d != e) {
     const auto padded = [size = std::max(d, e)](const at::Tensor& x) {
       return x.size(3) == size ? x : at::constant_pad_nd(x, {0, size - x.size(3)});
@@ -264,12 +228,6 @@ at::Tensor gpu_attention(const at::Tensor& q_btnd, const at::Tensor& k_btmd, con
   const std::optional<at::Tensor> documents = has_documents ? std::make_optional(rule.documents_bk) : std::nullopt;
   if ((has_documents || window > 0 || sinks) && takes_flash(q_btnd, k_btmd, v_btme)) {
     return FlashAttention::apply(q_btnd, k_btmd, v_btme, sinks, documents, scale_of(rule, d), window);
-  }
-  const bool is_plain = window == 0 && !sinks && q_btnd.is_cuda() && q_btnd.scalar_type() != at::kFloat;
-  if (has_documents && is_plain && d > kLargestFlashHead) {
-    const std::int64_t members = q_btnd.size(2) / k_btmd.size(2);
-    return EfficientAttention::apply(q_btnd, repeat_heads(k_btmd, members), repeat_heads(v_btme, members),
-                                     rule.documents_bk, scale_of(rule, d));
   }
   const bool has_gradient =
       c10::GradMode::is_enabled() &&

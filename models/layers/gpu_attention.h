@@ -12,11 +12,11 @@
 // In bf16 and fp16, attention with documents (documents.h), a window or sinks is one call of the
 // flash kernel itself; with documents, of its variant for sequences of different lengths. The
 // kernel does not support sinks, but it returns the logarithm of each sum of exponentials, from
-// which the output and the gradients with a sink can be computed. Heads of more than 256
-// elements are too large for it; then documents are one call of the memory-efficient kernel. If
-// neither can be used (fp32, heads whose size is not a multiple of 8, large heads with a window or
-// sinks, a card before compute capability 8.0), each document is a call of its own. The host needs the lengths for
+// which the output and the gradients with a sink can be computed. If this kernel cannot be used
+// (fp32, heads whose size is not a multiple of 8, a card before compute capability 8.0), each
+// document is a call of its own. The host needs the lengths for
 // this, so it waits for the GPU once. With a window or sinks, the complete scores are computed.
+// Heads of more than 256 elements are computed in blocks (blocked_attention.h).
 //
 // The flash kernel needs heads of one size, so on a GPU the smaller ones of queries and keys or of values
 // are padded with zeros, and the output is cut. Neither changes a result.

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/blocked_attention.h"
 #include "kernels/gpu_kernels.h"
+#include "models/layers/blocked_attention.h"
 #include "tests/models/golden.h"
 
 namespace rp::models {
@@ -222,6 +224,44 @@ TEST_P(Attention, DocumentsOfAPackedRowHaveTheBitsThatTheyHaveAlone) {
     if (d == 7) continue;  // LibTorch's products of a whole batch may add in another order than those of one row
     const std::vector<at::Tensor> whole = ours(in, {.window = window});
     for (std::size_t i = 0; i < whole.size(); ++i) EXPECT_TRUE(same_bits(packed[i][2], whole[i][2])) << i;
+  }
+}
+
+// On the code path of a GPU heads of more than 256 elements are computed in blocks.
+TEST_P(Attention, LargeHeadsAreComputedInBlocksOnAGpu) {
+  GpuKernels table;
+  table.takes_cpu_memory = true;
+  const at::Tensor documents = at::tensor({30, 1, 39, 0, 0, 0}, at::kLong).view({2, 3});
+  for (const auto& [d, e] : std::vector<std::pair<std::int64_t, std::int64_t>>{{264, 264}, {16, 260}, {257, 8}}) {
+    const Inputs in = make_inputs(2, 70, 6, 2, d, GetParam(), e);
+    for (const AttentionRule& rule : std::vector<AttentionRule>{
+             {}, {.scale = 0.1, .window = 9}, {.documents_bk = documents}, {.window = 9, .documents_bk = documents}}) {
+      const std::vector<at::Tensor> expected = rule.documents_bk.defined() ? ours(in, rule) : by_formula(in, rule);
+      set_gpu_kernels(&table);
+      const std::vector<at::Tensor> actual = ours(in, rule);
+      set_gpu_kernels(nullptr);
+      for (std::size_t i = 0; i < actual.size(); ++i)
+        EXPECT_LE(relative_difference(actual[i], expected[i]), tolerance())
+            << "d " << d << ", e " << e << ", value " << i;
+    }
+  }
+}
+
+TEST(BlockedAttention, BlocksOfQueriesMeetTheKeysThatTheySee) {
+  constexpr std::int64_t kBatch = 4, kHeads = 16, kLength = 1100;
+  static_assert(queries_of_a_block(kBatch, kHeads, kLength) * 4 < kLength);
+  const Inputs in = make_inputs(kBatch, kLength, kHeads, 4, 6, at::kFloat);
+  const at::Tensor documents = at::tensor({300, 700, 1100, 0, 1, 1000, 0, 0}, at::kLong).view({4, 2});
+  for (const AttentionRule& rule : std::vector<AttentionRule>{
+           {}, {.window = 250}, {.documents_bk = documents}, {.window = 600, .documents_bk = documents}}) {
+    const std::vector<at::Tensor> expected = ours(in, rule);
+    for (const at::Tensor& leaf : {in.q, in.k, in.v}) leaf.mutable_grad() = at::Tensor();
+    const at::Tensor out = blocked_attention(in.q, in.k, in.v, rule);
+    torch::autograd::backward({out}, {in.grad_out});
+    EXPECT_LE(relative_difference(out, expected[0]), 3e-6) << rule.window;
+    EXPECT_LE(relative_difference(in.q.grad(), expected[1]), 3e-6) << rule.window;
+    EXPECT_LE(relative_difference(in.k.grad(), expected[2]), 3e-6) << rule.window;
+    EXPECT_LE(relative_difference(in.v.grad(), expected[3]), 3e-6) << rule.window;
   }
 }
 

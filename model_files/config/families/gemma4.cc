@@ -1,5 +1,6 @@
 // Gemma 4 (text): keys and values of earlier layers, a table in each layer, and experts next to an MLP, each in some of
 // its models.
+#include <algorithm>
 #include <map>
 
 #include "model_files/config/common_config.h"
@@ -14,16 +15,17 @@ constexpr std::int64_t kUsualVocabulary = 262'144;
 // The sizes of attention that differ between layers.
 struct HeadSizes {
   std::int64_t head_dim = 0, num_kv_heads = 0;
+  bool operator==(const HeadSizes&) const = default;
 };
 
-std::vector<bool> read_slides(const ConfigSection& file, std::int64_t num_layers) {
+std::vector<bool> has_window_of(const ConfigSection& file, std::int64_t num_layers) {
   constexpr std::int64_t kPattern = 6;
   const std::vector<std::string> types = read_layer_types(file, num_layers);
-  std::vector<bool> slides;
+  std::vector<bool> has_window;
   for (std::int64_t i = 0; i < num_layers; ++i)
-    slides.push_back(types.empty() ? (i + 1) % kPattern != 0 : types[i] != "full_attention");
-  slides.back() = false;  // whatever layer_types says, as in transformers
-  return slides;
+    has_window.push_back(types.empty() ? (i + 1) % kPattern != 0 : types[i] != "full_attention");
+  has_window.back() = false;  // whatever layer_types says, as in transformers
+  return has_window;
 }
 
 // Reads the exceptions of per_layer_config, the form that transformers 5.23 writes.
@@ -37,7 +39,9 @@ std::map<std::int64_t, HeadSizes> read_exceptions(const ConfigSection& file, std
     if (layer >= num_layers)
       throw file.refuse("per_layer_config has ", quoted_name(key), ", which is no number of a layer");
     const ConfigSection of_layer = exceptions.section(key.c_str());
-    HeadSizes& own = sizes[layer] = usual;
+    const auto [place, is_new] = sizes.emplace(layer, usual);
+    if (!is_new) throw file.refuse("per_layer_config has layer ", layer, " twice");
+    HeadSizes& own = place->second;
     if (of_layer.has("head_dim")) own.head_dim = of_layer.integer("head_dim", kMaxHeadDim);
     if (of_layer.has("num_key_value_heads")) own.num_kv_heads = of_layer.integer("num_key_value_heads", kMaxWidth);
     if (const std::vector<std::string> unread = of_layer.unread(); !unread.empty())
@@ -47,14 +51,14 @@ std::map<std::int64_t, HeadSizes> read_exceptions(const ConfigSection& file, std
 }
 
 // Returns the sizes of each layer.
-std::vector<HeadSizes> read_sizes(const ConfigSection& file, const std::vector<bool>& slides,
+std::vector<HeadSizes> read_sizes(const ConfigSection& file, const std::vector<bool>& has_window,
                                   const AttentionConfig& attention) {
   constexpr std::int64_t kGlobalHeadDim = 512;
   const HeadSizes usual{attention.head_dim, attention.num_kv_heads};
-  std::vector<HeadSizes> sizes(slides.size(), usual);
+  std::vector<HeadSizes> sizes(has_window.size(), usual);
   if (file.has("per_layer_config")) {
     file.knows({"global_head_dim", "num_global_key_value_heads"});
-    for (const auto& [layer, own] : read_exceptions(file, static_cast<std::int64_t>(slides.size()), usual))
+    for (const auto& [layer, own] : read_exceptions(file, static_cast<std::int64_t>(has_window.size()), usual))
       sizes[static_cast<std::size_t>(layer)] = own;
     return sizes;
   }
@@ -63,7 +67,7 @@ std::vector<HeadSizes> read_sizes(const ConfigSection& file, const std::vector<b
   file.knows({"num_global_key_value_heads"});
   if (file.boolean("attention_k_eq_v", false) && file.has("num_global_key_value_heads"))
     full.num_kv_heads = file.integer("num_global_key_value_heads", kMaxWidth);
-  for (std::size_t i = 0; i < slides.size(); ++i) sizes[i] = slides[i] ? usual : full;
+  for (std::size_t i = 0; i < has_window.size(); ++i) sizes[i] = has_window[i] ? usual : full;
   return sizes;
 }
 
@@ -80,8 +84,8 @@ void check_sizes(const ConfigSection& file, const AttentionConfig& attention, st
 
 void read_attention(const ConfigSection& file, ModelConfig& config) {
   constexpr std::int64_t kWindow = 512;
-  const std::vector<bool> slides = read_slides(file, config.num_layers());
-  const std::vector<HeadSizes> sizes = read_sizes(file, slides, config.layers.front().attention);
+  const std::vector<bool> has_window = has_window_of(file, config.num_layers());
+  const std::vector<HeadSizes> sizes = read_sizes(file, has_window, config.layers.front().attention);
   RopesByType ropes{.full = {.kind = RopeConfig::Kind::kProportional, .theta = 1e6, .rotated_part = 0.25},
                     .sliding = {.theta = 1e4}};
   if (file.has("rope_parameters")) {
@@ -90,14 +94,21 @@ void read_attention(const ConfigSection& file, ModelConfig& config) {
   }
   const bool has_equal_values = file.boolean("attention_k_eq_v", false);
   const std::int64_t window = file.has("sliding_window") ? file.integer("sliding_window", kMaxWindow) : kWindow;
-  for (std::size_t i = 0; i < slides.size(); ++i) {
+  for (std::size_t i = 0; i < has_window.size(); ++i) {
     AttentionConfig& attention = config.layers[i].attention;
     attention.head_dim = sizes[i].head_dim;
     attention.num_kv_heads = sizes[i].num_kv_heads;
-    attention.window = slides[i] ? window : 0;
-    attention.rope = slides[i] ? ropes.sliding : ropes.full;
-    attention.values_are_keys = has_equal_values && !slides[i];
+    attention.window = has_window[i] ? window : 0;
+    attention.rope = has_window[i] ? ropes.sliding : ropes.full;
+    attention.values_are_keys = has_equal_values && !has_window[i];
     check_sizes(file, attention, i);
+    const auto first =
+        static_cast<std::size_t>(std::ranges::find(has_window, bool{has_window[i]}) - has_window.begin());
+    if (sizes[i] != sizes[first]) {
+      throw file.refuse("layers ", first, " and ", i,
+                        " have the same kind of attention, and heads of different sizes: ",
+                        "per_layer_config must give them the same");
+    }
   }
 }
 
@@ -115,9 +126,6 @@ void share_keys(const ConfigSection& file, ModelConfig& config) {
       throw file.refuse(kKey, " is ", num_shared, ", but no layer before these has the attention of layer ", i,
                         ", whose keys it could use");
     }
-    const AttentionConfig& shared = config.layers[source].attention;
-    if (shared.head_dim != attention.head_dim || shared.num_kv_heads != attention.num_kv_heads)
-      throw file.refuse("layer ", i, " uses the keys of layer ", source, ", which have another size");
     attention.keys_of_layer = source;
     attention.values_are_keys = false;
     if (is_wider) config.layers[i].mlp.intermediate *= 2;
