@@ -10,6 +10,7 @@
 //   microbatches 0 to M - 1; the sum of each round is rounded to the model's dtype once.
 // - A step's gradient is the sum over the uses in layer order of each use's fp32 sum over its
 //   rounds in order.
+// - Each call is one task of every layer: begin_task() before it, end_task() behind it.
 // - Buffers change once per microbatch of a training round, in order. Evaluations change nothing.
 // - Layer l of microbatch m draws its random numbers from random_seed(seed, round, l, m). Training
 //   rounds are counted from 0, including those without a backward pass. Layers draw no random
