@@ -1,11 +1,16 @@
 // train: fine-tunes a causal language model from a Hugging Face directory on tokenized text. docs/train.md.
+#include <unistd.h>
+
+#include <cstdio>
 #include <filesystem>
+#include <iostream>
 #include <map>
 #include <optional>
 #include <string>
 
 #include "common/text.h"
 #include "hoststore/memory/memory_limit.h"
+#include "launcher/process/watching_tool.h"
 #include "roundpipe/error.h"
 #include "roundpipe/models.h"
 #include "roundpipe/pipeline.h"
@@ -80,9 +85,7 @@ void write_model_of_checkpoint(rp::Pipeline& pipeline, const rp::TrainSettings& 
                     rp::write_trained_model(pipeline, settings), "\n"));
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+void run(int argc, char** argv) {
   rp::Session session(argc, argv);
   rp::set_print_limit([&session] { return session.stop_requested(); });
   const rp::TrainCommand command =
@@ -90,7 +93,7 @@ int main(int argc, char** argv) {
   if (command.action != rp::TrainCommand::Action::kRun) {
     rp::print(command.action == rp::TrainCommand::Action::kHelp ? rp::train_help() : "train " RP_VERSION "\n");
     rp::check_printed();
-    return 0;
+    return;
   }
   rp::TrainSettings settings = command.settings;
   if (session.node() > 0) rp::set_quiet();
@@ -104,7 +107,7 @@ int main(int argc, char** argv) {
   if (session.is_emulated()) {
     rp::train_emulated(session, settings, rp::pipeline_options(settings));
     rp::check_printed();
-    return 0;
+    return;
   }
   std::optional<rp::RunInputs> inputs;
   std::filesystem::path exported;
@@ -116,7 +119,7 @@ int main(int argc, char** argv) {
     if (inputs->has_ended) {
       rp::print(rp::ended_text(settings));
       rp::check_printed();
-      return 0;
+      return;
     }
     if (inputs->finished.empty()) {
       header = rp::header_text(settings, *inputs);
@@ -139,7 +142,7 @@ int main(int argc, char** argv) {
     if (settings.exported) {
       write_model_of_checkpoint(pipeline, settings, exported);
       rp::check_printed();
-      return 0;
+      return;
     }
     const std::string plans =
         rp::memory_text(session.memory_plan()) + rp::speed_text(session.num_workers(), pipeline.plan_text());
@@ -155,5 +158,16 @@ int main(int argc, char** argv) {
   } catch (...) {
     throw;  // caught only to unwind the stack: the progress bar is removed before the error is printed
   }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  run(argc, argv);
+  std::cout.flush();
+  std::fflush(nullptr);
+  // LibTorch's exit handlers take a third of the time of its start, to free what the process no longer
+  // needs. A tool that watches the process writes its report in exit handlers.
+  if (rp::watching_tool().empty()) _exit(0);
   return 0;
 }
