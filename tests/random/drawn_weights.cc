@@ -30,8 +30,10 @@ at::Tensor quantised(const LayerTensor& tensor, const at::Tensor& value) {
   const QuantisedShape shape = tensor.quantised_shape();
   const at::Tensor matrices = value.view({shape.matrices, shape.rows, shape.columns});
   const at::Tensor bytes = at::zeros({tensor.quantised_bytes()}, at::kByte);
-  for (std::int64_t matrix = 0; matrix < shape.matrices; ++matrix)
-    RP_ASSERT(models::quantise(matrices[matrix], shape, matrix, bytes));
+  for (std::int64_t matrix = 0; matrix < shape.matrices; ++matrix) {
+    const bool is_finite = models::quantise(matrices[matrix], shape, matrix, bytes);
+    RP_ASSERT(is_finite);
+  }
   return bytes;
 }
 

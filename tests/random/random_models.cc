@@ -127,8 +127,7 @@ int run(int argc, char** argv) {
   std::printf(
       "%zu random models, %d of them with decoder layers, %d with quantised weights, seeds %s to %s, %d workers: %d "
       "differ from the reference loop; %d compared with fp64, largest error %.2f times plain autograd's (seed %llu), "
-      "%d "
-      "above %.0f, %d of them whatever the batch\n",
+      "%d above %.0f, %d of them whatever the batch\n",
       runs.size(), tally.num_with_decoders, tally.num_quantised, argv[1], argv[2], session.num_workers(),
       tally.num_different, tally.num_exact, tally.worst_ratio, static_cast<unsigned long long>(tally.worst_seed),
       tally.num_misses, kBar, tally.num_beyond);

@@ -105,15 +105,14 @@ struct Loop::State {
 
   static Stored make_stored(const Model& model, const Place& place, const NamedParameter& parameter) {
     const LayerSpec& spec = model.layers()[place.first];
-    const at::ScalarType own = parameter.value.scalar_type();
+    const at::ScalarType dtype = parameter.keeps_dtype ? parameter.value.scalar_type() : model.dtype();
     const at::Tensor master =
-        parameter.value.detach().to(parameter.keeps_dtype ? own : at::kFloat).clone(at::MemoryFormat::Contiguous);
+        parameter.value.detach().to(parameter.keeps_dtype ? dtype : at::kFloat).clone(at::MemoryFormat::Contiguous);
     if (spec.initialize) spec.initialize(place.second, master);
     Stored result;
     result.is_trained = parameter.value.requires_grad();
     result.state.name = cat(place.first, '.', place.second);
-    result.state.working =
-        master.to(parameter.keeps_dtype ? own : model.dtype(), /*non_blocking=*/false, /*copy=*/true);
+    result.state.working = master.to(dtype, /*non_blocking=*/false, /*copy=*/true);
     result.late_working = result.state.working.clone();
     if (!result.is_trained) return result;
     result.state.master = master;

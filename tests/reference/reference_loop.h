@@ -45,7 +45,7 @@ struct Parameter {
   at::Tensor master;  // fp32; master and moments are undefined if it is frozen
   at::Tensor moment1;
   at::Tensor moment2;
-  at::Tensor working;  // the master, rounded to the model's dtype
+  at::Tensor working;  // the master, rounded to the model's dtype; or a frozen parameter in the dtype that it keeps
 };
 
 struct Buffer {
