@@ -7,19 +7,10 @@ import unittest
 
 from launched import LaunchedTest, bits, metrics, settings
 
-MODES = {"sync": {}, "async": {"async": True}}
 PLANS = {
     "one_stage": "fused 0-7",
     "even": "forward 0-2 3-5 | fused 6-7 | backward 3-5 0-2",
     "layer_by_layer": "forward 0-0 1-1 2-4 5-6 | fused 7-7 | backward 6-6 4-5 1-3 0-0",
-}
-SEVERAL = {
-    "rounds": {"rounds_per_step": 2},
-    "rounds_async": {"rounds_per_step": 2, "async": True},
-    "fp32": {"dtype": "fp32"},
-    "fp16": {"dtype": "fp16"},
-    "fp16_async": {"dtype": "fp16", "async": True},
-    "schedule_decay_and_no_clipping": {"lr_schedule": "cosine", "warmup_steps": 2, "weight_decay": 0.1, "max_grad_norm": 0},
 }
 
 
@@ -47,7 +38,7 @@ class BitsTest(LaunchedTest):
 
 def add_matrix_tests():
     for workers in (1, 2, 3, 4, 8):
-        for mode, changes in MODES.items():
+        for mode, changes in {"sync": {}, "async": {"async": True}}.items():
             def test(self, workers=workers, changes=changes):
                 self.matrix(workers, **changes)
             setattr(BitsTest, f"test_{mode}_{workers}_workers", test)
@@ -57,19 +48,18 @@ add_matrix_tests()
 
 
 class SettingsBitsTest(LaunchedTest):
-    def equal(self, a: list, b: list, several: dict, **changes_of_b):
-        """Runs with each of several settings under two commands of rp-launch; the runs of a command share a session. Expects the same bits."""
-        for name, launch, more in (("a", a, {}), ("b", b, changes_of_b)):
-            self.run_together([settings(self.directory / name / one, **changes, **more) for one, changes in several.items()], launch)
-        for one in several:
-            with self.subTest(one):
-                self.assertEqual(bits(self.directory / "a" / one), bits(self.directory / "b" / one))
+    def pair(self, **changes):
+        """Runs with the same settings on 1 and on 3 workers."""
+        self.run_train(settings(self.directory / "a", **changes), ("--workers", "1"))
+        self.run_train(settings(self.directory / "b", **changes), ("--workers", "3"))
+        self.assertEqual(bits(self.directory / "a"), bits(self.directory / "b"))
 
-    def test_1_and_3_workers(self):
-        self.equal(["--workers", "1"], ["--workers", "3"], SEVERAL)
-        self.assertEqual(metrics(self.directory / "a" / "rounds")[0]["step"], 1)
-        rates = [round(m["lr"], 12) for m in metrics(self.directory / "a" / "schedule_decay_and_no_clipping")]
-        self.assertEqual(rates, [0.0005, 0.001, 0.001, 0.0005])
+    def test_several_rounds_a_step(self):
+        self.pair(rounds_per_step=2)
+        self.assertEqual(metrics(self.directory / "a")[0]["step"], 1)
+
+    def test_several_rounds_a_step_async(self):
+        self.pair(rounds_per_step=2, **{"async": True})
 
     def test_warm_up(self):
         cold = self.run_train(settings(self.directory / "a"), ("--workers", "3", "--warm-up", "0"))
@@ -78,11 +68,34 @@ class SettingsBitsTest(LaunchedTest):
         self.assertNotIn("warm-up: ", cold.stdout)
         self.assertRegex(warm.stdout, r"warm-up: \d+\.\d\d s, before step 1")
 
+    def test_fp32(self):
+        self.pair(dtype="fp32")
+
+    def test_fp16(self):
+        self.pair(dtype="fp16")
+
+    def test_fp16_async(self):
+        self.pair(dtype="fp16", **{"async": True})
+
+    def test_schedule_decay_and_no_clipping(self):
+        self.pair(lr_schedule="cosine", warmup_steps=2, weight_decay=0.1, max_grad_norm=0)
+        self.assertEqual([round(m["lr"], 12) for m in metrics(self.directory / "a")], [0.0005, 0.001, 0.001, 0.0005])
+
     def test_recompute_by_layer_changes_no_bit(self):
-        self.equal(["--workers", "2"], ["--workers", "3"], MODES, recompute_grain="layer")
+        for mode in ({}, {"async": True}):
+            with self.subTest(**mode):
+                by_stage, by_layer = (self.directory / "-".join([name, *mode]) for name in ("stage", "layer"))
+                self.run_train(settings(by_stage, **mode), ("--workers", "2"))
+                self.run_train(settings(by_layer, recompute_grain="layer", **mode), ("--workers", "3"))
+                self.assertEqual(bits(by_stage), bits(by_layer))
 
     def test_the_check_of_consistency_finds_nothing_and_changes_no_bit(self):
-        self.equal(["--workers", "2"], ["--workers", "3", "--check-consistency"], MODES | {"rounds": {"rounds_per_step": 2}})
+        for mode in ({}, {"async": True}, {"rounds_per_step": 2}):
+            with self.subTest(**mode):
+                plain, checked = (self.directory / "-".join([name, *mode]) for name in ("plain", "checked"))
+                self.run_train(settings(plain, **mode), ("--workers", "2"))
+                self.run_train(settings(checked, **mode), ("--workers", "3", "--check-consistency"))
+                self.assertEqual(bits(plain), bits(checked))
 
     def test_without_rp_launch(self):
         self.run_train(settings(self.directory / "a"))
