@@ -94,5 +94,5 @@ rp_room(train/data USES common common/files common/checked_files)
 rp_room(train/output USES common common/system common/files)
 rp_room(train/run USES common common/files common/checked_files scheduler model_files/config model_files model_files/weights
         planner/prediction train/settings train/output)
-rp_room(train LIBTORCH USES common common/system common/files common/checked_files hoststore/memory model_files/config planner/prediction
-        models/layers train/settings train/data train/output train/run)
+rp_room(train LIBTORCH USES common common/system common/files common/checked_files hoststore/memory launcher/process model_files/config
+        planner/prediction models/layers train/settings train/data train/output train/run)

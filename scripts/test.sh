@@ -23,6 +23,9 @@ failed_phases=()
 # Python starts twice as fast from compiled modules, which are kept out of the sources.
 unset PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX="$PWD/build/pycache"
+# Two tests at a time have twice as many threads of LibTorch as there are processors. Threads that wait for others are to leave
+# their processor to them, and not spin. The number of threads is the same, and so is every bit.
+export OMP_WAIT_POLICY=passive
 
 note() { printf '\n== %s (after %d s)\n' "$1" "$SECONDS"; }
 

@@ -1,15 +1,16 @@
 // train: fine-tunes a causal language model from a Hugging Face directory on tokenized text. docs/train.md.
-#include <ATen/ATen.h>
+#include <unistd.h>
 
+#include <cstdio>
 #include <filesystem>
+#include <iostream>
 #include <map>
 #include <optional>
 #include <string>
-#include <utility>
 
 #include "common/text.h"
 #include "hoststore/memory/memory_limit.h"
-#include "models/layers/scalar_type.h"
+#include "launcher/process/watching_tool.h"
 #include "roundpipe/error.h"
 #include "roundpipe/models.h"
 #include "roundpipe/pipeline.h"
@@ -23,6 +24,7 @@
 #include "train/run/run_state.h"
 #include "train/run_header.h"
 #include "train/run_inputs.h"
+#include "train/run_model.h"
 #include "train/settings/defaults.h"
 #include "train/settings/options.h"
 #include "train/settings/settings.h"
@@ -30,31 +32,6 @@
 #include "train/training.h"
 
 namespace {
-
-rp::PipelineOptions pipeline_options(const rp::TrainSettings& settings) {
-  rp::PipelineOptions options{.num_microbatches = static_cast<int>(settings.num_microbatches),
-                              .recompute_grain = settings.recompute_grain,
-                              .rounds_per_step = static_cast<int>(settings.rounds_per_step),
-                              .asynchronous = settings.asynchronous,
-                              .seed = settings.seed};
-  if (settings.dtype == rp::DType::kFloat16) options.loss_scaling = rp::LossScaling{};
-  return options;
-}
-
-rp::models::CausalLmLossSettings loss_settings(const rp::TrainSettings& settings) {
-  rp::models::CausalLmLossSettings loss = rp::models::causal_lm_loss_settings(settings.model.string());
-  loss.z_loss = settings.z_loss;
-  loss.balance = settings.router_aux_loss.value_or(loss.balance);
-  return loss;
-}
-
-// Packed sequences use other kernels, so their example includes the lengths of documents.
-rp::CallContents example_of(const rp::TrainSettings& settings, const rp::models::CausalLmLossSettings& loss) {
-  rp::CallContents example =
-      rp::models::causal_lm_example(settings.sequences_of_microbatch(), settings.sequence_length, loss);
-  if (settings.is_packed) example.inputs.push_back(at::zeros({settings.sequences_of_microbatch(), 1}, at::kLong));
-  return example;
-}
 
 void check_nodes(const rp::Session& session, const rp::TrainSettings& settings) {
   const int num_nodes = session.num_nodes();
@@ -108,9 +85,7 @@ void write_model_of_checkpoint(rp::Pipeline& pipeline, const rp::TrainSettings& 
                     rp::write_trained_model(pipeline, settings), "\n"));
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+void run(int argc, char** argv) {
   rp::Session session(argc, argv);
   rp::set_print_limit([&session] { return session.stop_requested(); });
   const rp::TrainCommand command =
@@ -118,7 +93,7 @@ int main(int argc, char** argv) {
   if (command.action != rp::TrainCommand::Action::kRun) {
     rp::print(command.action == rp::TrainCommand::Action::kHelp ? rp::train_help() : "train " RP_VERSION "\n");
     rp::check_printed();
-    return 0;
+    return;
   }
   rp::TrainSettings settings = command.settings;
   if (session.node() > 0) rp::set_quiet();
@@ -130,9 +105,9 @@ int main(int argc, char** argv) {
     if (given.lora.dropout > 0) settings.parts.lora.dropout = given.lora.dropout;
   }
   if (session.is_emulated()) {
-    rp::train_emulated(session, settings, pipeline_options(settings));
+    rp::train_emulated(session, settings, rp::pipeline_options(settings));
     rp::check_printed();
-    return 0;
+    return;
   }
   std::optional<rp::RunInputs> inputs;
   std::filesystem::path exported;
@@ -144,7 +119,7 @@ int main(int argc, char** argv) {
     if (inputs->has_ended) {
       rp::print(rp::ended_text(settings));
       rp::check_printed();
-      return 0;
+      return;
     }
     if (inputs->finished.empty()) {
       header = rp::header_text(settings, *inputs);
@@ -156,10 +131,9 @@ int main(int argc, char** argv) {
     const rp::models::ModelInfo info = rp::models::inspect(settings.model, settings.parts);
     rp::fill_in_by_model(settings, info.num_parameters, info.max_sequence_length);
   }
-  rp::Model model = rp::models::load(settings.model, rp::scalar_type_of(settings.dtype), settings.parts);
-  const rp::models::CausalLmLossSettings loss = loss_settings(settings);
-  model.set_example(example_of(settings, loss));
-  rp::Pipeline pipeline(session, std::move(model), rp::models::causal_lm_loss(loss), pipeline_options(settings));
+  const rp::models::CausalLmLossSettings loss = rp::loss_settings(settings);
+  rp::Pipeline pipeline(session, rp::load_model(settings, loss), rp::models::causal_lm_loss(loss),
+                        rp::pipeline_options(settings));
   try {
     {
       rp::LoadingProgress progress;
@@ -168,7 +142,7 @@ int main(int argc, char** argv) {
     if (settings.exported) {
       write_model_of_checkpoint(pipeline, settings, exported);
       rp::check_printed();
-      return 0;
+      return;
     }
     const std::string plans =
         rp::memory_text(session.memory_plan()) + rp::speed_text(session.num_workers(), pipeline.plan_text());
@@ -184,5 +158,22 @@ int main(int argc, char** argv) {
   } catch (...) {
     throw;  // caught only to unwind the stack: the progress bar is removed before the error is printed
   }
+}
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kIsSanitized = true;
+#else
+constexpr bool kIsSanitized = false;
+#endif
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  run(argc, argv);
+  std::cout.flush();
+  std::fflush(nullptr);
+  // LibTorch's exit handlers take a third of the time of its start, to free what the process no longer
+  // needs. A sanitizer, or a tool that watches the process, writes its report in exit handlers.
+  if (!kIsSanitized && rp::watching_tool().empty()) _exit(0);
   return 0;
 }

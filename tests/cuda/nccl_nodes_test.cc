@@ -28,6 +28,7 @@ std::unique_ptr<QueuedExecutor> make_executor(const ToyConfig& config, const Cat
 struct GpuSettings {
   std::uint64_t received_bytes = NodeGradients::Settings{}.received_bytes;
   MakeExecutor make_executor = test::make_executor;
+  std::int64_t leave_ns = 60 * kNsPerSecond;  // all nodes leave, however slow the machine is
 };
 
 void serve_on_gpu(const FakeDriver& driver, Store& store, int worker, const ToyConfig& config, const GpuSettings& gpu) {
@@ -38,7 +39,7 @@ void serve_on_gpu(const FakeDriver& driver, Store& store, int worker, const ToyC
   CudaDevice device(driver.table(), options, [](const std::string& text) { ADD_FAILURE() << text; });
   const auto executor = gpu.make_executor(config, store.catalogue(), device);
   const NodeGradients::Settings settings{
-      .connect_ns = 60 * kNsPerSecond, .leave_ns = 60 * kNsPerSecond, .received_bytes = gpu.received_bytes};
+      .connect_ns = 60 * kNsPerSecond, .leave_ns = gpu.leave_ns, .received_bytes = gpu.received_bytes};
   Worker(store, worker, device, *executor, {}, nullptr, nullptr,
          std::make_unique<NodeGradients>(FakeNccl::table(), store, worker, device, settings))
       .serve();
@@ -195,7 +196,8 @@ TEST(NcclNodes, ALostNodeEndsTheWaitOfTheOthers) {
     FakeNcclSettings of_nccl = in_streams_of_driver(1);
     of_nccl.notices_loss = notices_loss;
     FakeNccl nccl(of_nccl);
-    NodesSettings settings = on_gpus(driver, 3, 2);
+    // A node that has exchanged all waits for the lost one to leave.
+    NodesSettings settings = on_gpus(driver, 3, 2, {.leave_ns = NodeGradients::Settings{}.leave_ns});
     nccl.hang(1);
     settings.meanwhile = [&](LocalNetwork& network) {
       while (nccl.num_calls("ncclSend") == 0) std::this_thread::yield();

@@ -9,6 +9,7 @@
 #include "model_files/layer_tensors.h"
 #include "models/decoder.h"
 #include "models/layers/expert_balance.h"
+#include "tests/random/drawn_weights.h"
 #include "tests/random/random_layers.h"
 
 namespace rp::test {
@@ -21,6 +22,8 @@ class DecoderOnX : public Layer {
 
   std::vector<NamedParameter> parameters() override { return layer_->parameters(); }
   void train(bool on) override { layer_->train(on); }
+  void begin_task() override { layer_->begin_task(); }
+  void end_task() override { layer_->end_task(); }
 
   Tensors forward(const Tensors& list) override {
     Tensors inputs = {list[kX]}, result = list;
@@ -40,8 +43,9 @@ class DecoderOnX : public Layer {
 
 RopeConfig draw_rope(Draw& draw) {
   using Kind = RopeConfig::Kind;
-  RopeConfig rope{.kind = draw.pick({Kind::kNone, Kind::kPlain, Kind::kLinear, Kind::kLlama3, Kind::kYarn}),
-                  .theta = 1000};
+  RopeConfig rope{
+      .kind = draw.pick({Kind::kNone, Kind::kPlain, Kind::kLinear, Kind::kLlama3, Kind::kYarn, Kind::kProportional}),
+      .theta = 1000};
   if (rope.kind != Kind::kPlain) rope.factor = 4;
   rope.original_positions = 16;
   if (rope.kind == Kind::kYarn) rope.attention_factor = 1.25;
@@ -62,6 +66,8 @@ AttentionConfig draw_attention(Draw& draw) {
   attention.head_norm = draw.pick({HeadNorm::kNone, HeadNorm::kEachHead, HeadNorm::kWholeRow});
   attention.has_sinks = draw.chance(40);
   attention.has_output_gate = draw.chance(30);
+  attention.normalises_values = draw.chance(25);
+  attention.values_are_keys = draw.chance(20);
   attention.rope = draw_rope(draw);
   if (attention.rotated_dim() % 2 != 0 || attention.rotated_dim() == 0) attention.rope.rotated_part = 1;
   if (attention.rope.kind != RopeConfig::Kind::kNone && draw.chance(15)) {
@@ -94,20 +100,38 @@ DeltaNetConfig draw_delta_net(Draw& draw) {
   return net;
 }
 
-MlpConfig draw_mlp(Draw& draw) {
+// MXFP4 needs 32 columns, and a side of a block of 8-bit floats has 128.
+std::int64_t draw_intermediate(Draw& draw) { return draw.chance(25) ? draw.pick({32, 130}) : draw.between(3, 9); }
+
+ExpertsConfig draw_experts(Draw& draw) {
   using Router = ExpertsConfig::Router;
-  MlpConfig mlp{.intermediate = draw.between(3, 9)};
+  ExpertsConfig experts{.num = draw.between(2, 5)};
+  experts.router = draw.pick({Router::kSoftmaxFirst, Router::kLargestFirst, Router::kSigmoid, Router::kScaledInput});
+  if (experts.router == Router::kSigmoid) {
+    experts.num_groups = draw.between(1, 3);
+    experts.groups_per_token = draw.between(1, static_cast<int>(experts.num_groups));
+    experts.num = experts.num_groups * draw.between(2, 3);
+    experts.weight_scale = draw.pick({1.0, 2.5});
+  }
+  experts.per_token = draw.between(1, static_cast<int>(experts.num / experts.num_groups * experts.groups_per_token));
+  experts.normalises = draw.chance(50);
+  if (draw.chance(40)) {
+    experts.shared = SharedExpertConfig{
+        .name = "mlp.shared_expert", .intermediate = draw_intermediate(draw), .has_gate = draw.chance(50)};
+  }
+  if (draw.chance(30)) {
+    experts.norm = "experts_norm";
+    experts.post_norm = "experts_post_norm";
+    if (experts.shared) experts.shared->post_norm = "shared_post_norm";
+  }
+  return experts;
+}
+
+MlpConfig draw_mlp(Draw& draw) {
+  MlpConfig mlp{.intermediate = draw_intermediate(draw)};
   mlp.activation = draw.pick({rp::Activation::kSilu, rp::Activation::kGeluTanh, rp::Activation::kClampedSwish});
   mlp.has_bias = draw.chance(30);
-  if (!draw.chance(45)) return mlp;
-  mlp.experts =
-      ExpertsConfig{.num = draw.between(2, 5), .router = draw.pick({Router::kSoftmaxFirst, Router::kLargestFirst})};
-  mlp.experts->per_token = draw.between(1, static_cast<int>(mlp.experts->num));
-  mlp.experts->normalises = draw.chance(50);
-  if (draw.chance(40)) {
-    mlp.experts->shared = SharedExpertConfig{
-        .name = "mlp.shared_expert", .intermediate = draw.between(3, 9), .has_gate = draw.chance(50)};
-  }
+  if (draw.chance(45)) mlp.experts = draw_experts(draw);
   return mlp;
 }
 
@@ -126,14 +150,25 @@ ModelConfig draw_config(Draw& draw, std::int64_t hidden) {
     layer.mlp_post_norm = "mlp_post_norm";
   }
   if (norms == 2) layer.attention_norm = layer.mlp_norm = "";
+  layer.has_scalar = draw.chance(25);
   ModelConfig config{.hidden = hidden, .vocabulary = 2, .max_sequence_length = 64, .norm_epsilon = 1e-5};
   config.norm = draw.pick({NormKind::kRounded, NormKind::kUnrounded, NormKind::kOffset});
   config.layers = {layer};
+  if (draw.chance(25)) {
+    config.quantised_format = draw.pick({WeightFormat::kNf4, WeightFormat::kMxfp4, WeightFormat::kFp8Tensor});
+    if (draw.chance(30)) config.unquantised_layers = {"v_proj", "up_proj"};
+  }
   return config;
 }
 
-TrainedParts draw_parts(Draw& draw, bool has_experts) {
+TrainedParts draw_parts(Draw& draw, bool has_experts, bool is_frozen) {
   TrainedParts parts;
+  parts.frozen_weights = draw.pick({FrozenWeights::kAsInFiles, FrozenWeights::kAsInFiles, FrozenWeights::kNone,
+                                    FrozenWeights::kNf4, FrozenWeights::kMxfp4, FrozenWeights::kFp8});
+  if (is_frozen) {
+    parts.freeze = ".";
+    return parts;
+  }
   const int die = draw.between(0, 99);
   if (die < 35) return parts;
   if (die < 50) {
@@ -150,20 +185,6 @@ TrainedParts draw_parts(Draw& draw, bool has_experts) {
   return parts;
 }
 
-// Fills all parameters with random values, including LoRA pairs, whatever these begin with in a
-// training run, so that all gradients have values.
-void fill(const std::string& parameter, NormKind norm, Draw& draw, const at::Tensor& value) {
-  const at::Tensor normal = draw.normal(value.sizes());
-  if (parameter.ends_with("lora_magnitude_vector")) {
-    value.copy_(normal.abs() + 0.5);
-  } else if (parameter.ends_with("norm.weight")) {
-    const bool is_around_zero = norm == NormKind::kOffset && !parameter.starts_with("linear_attn.");
-    value.copy_(normal * 0.1 + (is_around_zero ? 0 : 1));
-  } else {
-    value.copy_(normal * (value.dim() == 1 ? 0.3 : 1 / std::sqrt(static_cast<double>(value.size(-1)))));
-  }
-}
-
 std::string text_of(const AttentionConfig& attention) {
   std::string text = cat(attention.num_heads, "/", attention.num_kv_heads, " heads of ", attention.head_dim);
   if (attention.window > 0) text += cat(" window ", attention.window);
@@ -171,6 +192,8 @@ std::string text_of(const AttentionConfig& attention) {
   if (attention.has_output_gate) text += " gates";
   if (attention.head_norm != AttentionConfig::HeadNorm::kNone) text += " norms of heads";
   if (attention.query_growth > 0) text += " growing queries";
+  if (attention.normalises_values) text += " norms of values";
+  if (attention.values_are_keys) text += " values of keys";
   if (attention.rope.rotated_part < 1) text += " rotated in part";
   return text;
 }
@@ -190,6 +213,14 @@ std::string text_of_mixer(const DecoderLayerConfig& layer) {
   return layer.latent_attention ? text_of(*layer.latent_attention) : text_of(layer.attention);
 }
 
+std::string text_of(const ExpertsConfig& experts) {
+  std::string text = cat(" ", experts.per_token, " of ", experts.num, " experts");
+  if (experts.router == ExpertsConfig::Router::kSigmoid)
+    text += cat(" in ", experts.groups_per_token, " of ", experts.num_groups, " groups");
+  if (experts.shared) text += experts.shared->has_gate ? " and a gated one" : " and one for all";
+  return text;
+}
+
 std::string text_of(const ModelConfig& config, const TrainedParts& parts) {
   const DecoderLayerConfig& layer = config.layers[0];
   const MlpConfig& mlp = layer.mlp;
@@ -197,9 +228,7 @@ std::string text_of(const ModelConfig& config, const TrainedParts& parts) {
   text += mlp.activation == rp::Activation::kSilu       ? " silu"
           : mlp.activation == rp::Activation::kGeluTanh ? " gelu"
                                                         : " clamped";
-  if (mlp.experts) text += cat(" ", mlp.experts->per_token, " of ", mlp.experts->num, " experts");
-  if (mlp.experts && mlp.experts->shared)
-    text += mlp.experts->shared->has_gate ? " and a gated one" : " and one for all";
+  if (mlp.experts) text += text_of(*mlp.experts);
   if (mlp.has_bias) text += " biases";
   if (parts.lora.rank > 0)
     text += cat(parts.lora.is_dora ? " dora " : " lora ", parts.lora.rank, " on ", parts.lora.targets);
@@ -210,31 +239,28 @@ std::string text_of(const ModelConfig& config, const TrainedParts& parts) {
   return text;
 }
 
+auto factory(const ModelConfig& config, const TrainedParts& parts, at::ScalarType dtype) {
+  return [config, parts, dtype] {
+    return std::make_unique<DecoderOnX>(models::make_decoder_layer(config, 0, parts, dtype));
+  };
+}
+
 }  // namespace
 
 DrawnDecoderLayer draw_decoder_layer(Draw& draw, const DecoderSettings& settings) {
-  const auto config = std::make_shared<const ModelConfig>(draw_config(draw, settings.hidden));
-  TrainedParts parts = draw_parts(draw, config->layers[0].mlp.experts.has_value());
-  if (settings.is_frozen) {
-    parts = TrainedParts();
-    parts.freeze = ".";
-  }
-  const std::uint64_t seed = draw.seed();
-  DrawnDecoderLayer drawn{.text = text_of(*config, parts), .draws_numbers = parts.lora.dropout > 0};
+  const ModelConfig config = draw_config(draw, settings.hidden);
+  TrainedParts parts = draw_parts(draw, config.layers[0].mlp.experts.has_value(), settings.is_frozen);
+  const DrawnWeights weights{tensors_of_layer(config, 1, parts).tensors, config.norm, draw.seed()};
+  DrawnDecoderLayer drawn{.text = text_of(config, parts) + weights.formats(),
+                          .draws_numbers = parts.lora.dropout > 0,
+                          .is_quantised = !weights.formats().empty()};
   drawn.spec.name = "DecoderLayer";
-  drawn.spec.arguments_hash = std::hash<std::string>()(cat(text_of_layer(*config, 1), drawn.text, seed));
-  drawn.spec.make = [config, parts, dtype = settings.dtype]() -> std::unique_ptr<Layer> {
-    return std::make_unique<DecoderOnX>(models::make_decoder_layer(*config, 0, parts, dtype));
-  };
-  drawn.spec.initialize = [config, parts, seed](const std::string& parameter, const at::Tensor& value) {
-    std::uint64_t number = 0;
-    for (const LayerTensor& tensor : tensors_of_layer(*config, 1, parts).tensors) {
-      ++number;
-      if (tensor.name != parameter) continue;
-      Draw of_parameter(seed + number);
-      fill(parameter, config->norm, of_parameter, value);
-    }
-  };
+  drawn.spec.arguments_hash = std::hash<std::string>()(cat(text_of_layer(config, 1), drawn.text, weights.seed));
+  drawn.spec.initialize = [weights](const auto& parameter, const auto& value) { weights.initialize(parameter, value); };
+  drawn.expanded = drawn.spec;
+  drawn.spec.make = factory(config, parts, settings.dtype);
+  parts.frozen_weights = FrozenWeights::kNone;
+  drawn.expanded.make = factory(config, parts, settings.dtype);
   return drawn;
 }
 

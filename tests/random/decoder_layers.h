@@ -1,7 +1,7 @@
 // tests/random/decoder_layers.h
 // Draws decoder layers of rp::models as layers of random models: attention, MLPs and mixtures of
 // experts of every kind that a ModelConfig can describe; trained, frozen, or frozen with LoRA
-// pairs.
+// pairs. Frozen weights may be quantised in every format.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,10 @@ struct DecoderSettings {
 
 struct DrawnDecoderLayer {
   LayerSpec spec{};
+  LayerSpec expanded{};        // the same layer, stored with the values that quantised weights expand to
   std::string text{};          // describes what was drawn
   bool draws_numbers = false;  // true if it has dropout
+  bool is_quantised = false;   // true if it has quantised weights
 };
 
 // Draws a layer that changes x, which is a sequence, and passes the rest on. If there are ids, the

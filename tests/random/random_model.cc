@@ -8,15 +8,16 @@
 #include "roundpipe/module.h"
 #include "tests/coordinator/random_plan.h"
 #include "tests/random/decoder_layers.h"
+#include "tests/random/packed_layer.h"
 #include "tests/random/random_layers.h"
 
 namespace rp::test {
 
 namespace {
 
-// Models up to this seed have no decoder layers: they are the models of
+// Models up to this seed have no decoder layers and no packed ones: they are the models of
 // docs/design/reference-loop.md, whose gradients are known.
-constexpr std::uint64_t kLastWithoutDecoders = 520;
+constexpr std::uint64_t kLastOfOldKinds = 520;
 
 // The losses of all models. Arguments: label [B, ...] with the sizes of the last x, class [B] or
 // [B, T], divisor.
@@ -61,9 +62,10 @@ std::string sizes_text(const std::vector<std::int64_t>& sizes) {
 // Adds layers one by one and tracks what crosses the border behind the last one.
 class ModelBuilder {
  public:
-  // `has_decoders`: true if half of the layers on x are decoder layers.
-  ModelBuilder(RandomModel& result, Draw& draw, bool has_decoders)
-      : r_(result), draw_(draw), has_decoders_(has_decoders) {}
+  // `has_packed`: true if there are packed layers. `has_decoders`: true if half of the layers on x are
+  // decoder layers.
+  ModelBuilder(RandomModel& result, Draw& draw, bool has_packed, bool has_decoders)
+      : r_(result), draw_(draw), has_packed_(has_packed), has_decoders_(has_decoders) {}
 
   void build() {
     draw_front();
@@ -89,7 +91,8 @@ class ModelBuilder {
 
   void draw_front() {
     const int form = has_decoders_ ? draw_.pick({1, 3}) : draw_.between(0, 3);
-    const std::int64_t width = draw_.between(4, 12);
+    // MXFP4 needs 32 columns.
+    const std::int64_t width = has_decoders_ && draw_.chance(20) ? 32 : draw_.between(4, 12);
     if (form == 0) sizes_ = {width};
     if (form == 1 || form == 3) sizes_ = {draw_.between(2, has_decoders_ ? 9 : 5), width};
     if (form == 2) sizes_ = {draw_.between(2, 5), draw_.between(3, 4), 0};
@@ -115,7 +118,12 @@ class ModelBuilder {
   template <typename Module, typename... Arguments>
   void add(const std::string& text, Arguments... arguments) {
     describe(text);
-    r_.model.add(layer<Module>(arguments...));
+    add_spec(layer<Module>(arguments...));
+  }
+
+  void add_spec(const LayerSpec& spec) {
+    r_.model.add(spec);
+    r_.reference.add(spec);
   }
 
   LayerSettings settings() {
@@ -141,13 +149,19 @@ class ModelBuilder {
         draw_, {.hidden = width(), .dtype = r_.model.dtype(), .is_frozen = freezes_ || draw_.chance(12)});
     r_.computes_in_fp64 = false;
     if (drawn.draws_numbers) r_.is_by_row = false;
+    r_.is_quantised |= drawn.is_quantised;
     describe(drawn.text);
     r_.model.add(std::move(drawn.spec));
+    r_.reference.add(std::move(drawn.expanded));
   }
 
   void add_on_x() {
     if (has_decoders_ && sizes_.size() == 2 && draw_.chance(50)) return add_decoder_layer();
     const bool is_image = sizes_.size() == 3;
+    if (has_packed_ && !is_image && draw_.chance(8)) {
+      describe(cat("packed ", width()));
+      return add_spec(packed_dense(draw_.seed(), width(), r_.model.dtype()));
+    }
     const auto act =
         draw_.pick({Activation::kTanh, Activation::kGelu, Activation::kSilu, Activation::kRelu, Activation::kNone});
     const int die = draw_.between(0, 99);
@@ -212,12 +226,14 @@ class ModelBuilder {
     add<CloseAux>(drops ? "drop aux" : "close aux", drops);
   }
 
-  // Ties parameters of equal shape, both trained or both frozen, in different layers.
+  // Ties parameters of the model's dtype and of equal shape, both trained or both frozen, in different
+  // layers.
   void tie() {
     using Kind = std::pair<std::vector<std::int64_t>, bool>;
     std::map<Kind, std::vector<ParameterUse>> alike;
     for (int index = 0; index < r_.model.num_layers(); ++index) {
       for (const NamedParameter& parameter : r_.model.layers()[index].make()->parameters()) {
+        if (parameter.keeps_dtype) continue;
         alike[{parameter.value.sizes().vec(), parameter.value.requires_grad()}].push_back({index, parameter.name});
       }
     }
@@ -230,6 +246,7 @@ class ModelBuilder {
       for (std::size_t i = 1; i < group.size(); ++i) {
         const ParameterUse& other = group[draw_.between(0, static_cast<int>(i) - 1)];
         r_.model.tie(other, group[i]);
+        r_.reference.tie(other, group[i]);
         r_.description += cat(", ", other.layer, ".", other.parameter, " = ", group[i].layer, ".", group[i].parameter);
       }
     }
@@ -237,6 +254,7 @@ class ModelBuilder {
 
   RandomModel& r_;
   Draw& draw_;
+  const bool has_packed_;
   const bool has_decoders_;
   std::vector<std::int64_t> sizes_;  // sizes of x behind the last layer, without rows
   bool has_skip_ = false;
@@ -248,7 +266,9 @@ class ModelBuilder {
 RandomModel::RandomModel(std::uint64_t model_seed) : seed(model_seed) {
   Draw draw(seed);
   model.set_dtype(draw.chance(20) ? at::kBFloat16 : at::kFloat);
-  ModelBuilder(*this, draw, seed > kLastWithoutDecoders && draw.chance(60)).build();
+  reference.set_dtype(model.dtype());
+  const bool has_new_kinds = seed > kLastOfOldKinds;
+  ModelBuilder(*this, draw, has_new_kinds, has_new_kinds && draw.chance(60)).build();
   is_trained_ = false;
   for (const LayerSpec& spec : model.layers()) {
     for (const NamedParameter& parameter : spec.make()->parameters()) is_trained_ |= parameter.value.requires_grad();

@@ -36,10 +36,14 @@ struct RandomModel {
 
   std::uint64_t seed;
   Model model;
+  // The same model for the reference loop, in which no weight is quantised: frozen weights are stored
+  // in the model's dtype, with the values that the model's quantised ones expand to.
+  Model reference;
   std::vector<Loss> losses;
   PipelineOptions options;
   bool is_by_row = true;         // no row depends on other rows or random numbers: no BatchNorm, no dropout
   bool computes_in_fp64 = true;  // false if there are decoder layers
+  bool is_quantised = false;     // true if the model has quantised weights
   std::string description;
 
   // Draws the calls of whole steps. The first step does not clip and has beta1 = 0, so that moment1

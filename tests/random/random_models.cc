@@ -45,6 +45,7 @@ constexpr double kMaxMisses = 0.02;
 struct Tally {
   int num_different = 0;
   int num_with_decoders = 0;
+  int num_quantised = 0;  // models with quantised weights
   int num_exact = 0;
   int num_misses = 0;      // models whose one batch misses the bar
   int num_beyond = 0;      // models that also miss it over near batches
@@ -90,6 +91,7 @@ void judge(RandomRun& run, int num_near, Tally& tally) {
   const RandomModel& model = run.model();
   std::printf("seed %llu: %s\n", static_cast<unsigned long long>(model.seed), model.description.c_str());
   tally.num_with_decoders += !model.computes_in_fp64;
+  tally.num_quantised += model.is_quantised;
   const std::string differences = run.compare_with_loop();
   if (!differences.empty()) {
     ++tally.num_different;
@@ -123,12 +125,12 @@ int run(int argc, char** argv) {
   const int num_near = argc == 4 ? std::atoi(argv[3]) : 0;
   for (const auto& run : runs) judge(*run, num_near, tally);
   std::printf(
-      "%zu random models, %d of them with decoder layers, seeds %s to %s, %d workers: %d differ from the reference "
-      "loop; %d compared with fp64, largest error %.2f times plain autograd's (seed %llu), %d above %.0f, %d of them "
-      "whatever the batch\n",
-      runs.size(), tally.num_with_decoders, argv[1], argv[2], session.num_workers(), tally.num_different,
-      tally.num_exact, tally.worst_ratio, static_cast<unsigned long long>(tally.worst_seed), tally.num_misses, kBar,
-      tally.num_beyond);
+      "%zu random models, %d of them with decoder layers, %d with quantised weights, seeds %s to %s, %d workers: %d "
+      "differ from the reference loop; %d compared with fp64, largest error %.2f times plain autograd's (seed %llu), "
+      "%d above %.0f, %d of them whatever the batch\n",
+      runs.size(), tally.num_with_decoders, tally.num_quantised, argv[1], argv[2], session.num_workers(),
+      tally.num_different, tally.num_exact, tally.worst_ratio, static_cast<unsigned long long>(tally.worst_seed),
+      tally.num_misses, kBar, tally.num_beyond);
   if (num_near > 0) {
     std::printf("over %d near batches of each, root mean square: at most %.2f times plain autograd's (seed %llu)\n",
                 num_near, tally.worst_near, static_cast<unsigned long long>(tally.worst_near_seed));

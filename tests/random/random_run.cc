@@ -196,9 +196,15 @@ void RandomRun::compare(const std::string& what, const Tensors& ours, const Tens
   }
 }
 
+at::Tensor RandomRun::initial_bytes(const std::string& parameter, at::IntArrayRef sizes) const {
+  const at::Tensor bytes = at::empty(sizes, at::kByte);
+  model_.model.layers()[std::stoul(parameter)].initialize(parameter.substr(parameter.find('.') + 1), bytes);
+  return bytes;
+}
+
 std::string RandomRun::compare_with_loop() {
   std::string differences;
-  reference::Loop loop(model_.model, model_.losses, loop_options());
+  reference::Loop loop(model_.reference, model_.losses, loop_options());
   for (std::size_t i = 0; i < calls_.size(); ++i) {
     const RandomCall& call = calls_[i];
     const Record expected = call_loop(loop, call);
@@ -232,8 +238,10 @@ std::string RandomRun::compare_with_loop() {
     const ParameterState& p = parameters[i];
     const reference::Parameter& e = loop_parameters[i];
     if (p.name != e.name) differences += cat("  parameter ", p.name, ", expected ", e.name, "\n");
+    const bool is_quantised = p.working.scalar_type() == at::kByte && e.working.scalar_type() != at::kByte;
     compare(cat("parameter ", p.name, " (master, moments, working)"), {p.master, p.moment1, p.moment2, p.working},
-            {e.master, e.moment1, e.moment2, e.working}, differences);
+            {e.master, e.moment1, e.moment2, is_quantised ? initial_bytes(p.name, p.working.sizes()) : e.working},
+            differences);
   }
   return differences;
 }
@@ -247,11 +255,11 @@ std::vector<at::Tensor> RandomRun::whole_gradients(const std::vector<RandomCall>
     const bool trains = call.kind == Kind::kForwardBackward || call.kind == Kind::kOutside;
     if (trains) rounds.push_back({{call.inputs, call.arguments}, call.loss});
   }
-  return reference::whole_batch_gradients(model_.model, model_.losses, rounds, dtype);
+  return reference::whole_batch_gradients(model_.reference, model_.losses, rounds, dtype);
 }
 
 std::vector<at::Tensor> RandomRun::loop_gradients(const std::vector<RandomCall>& first_step) const {
-  reference::Loop loop(model_.model, model_.losses, loop_options());
+  reference::Loop loop(model_.reference, model_.losses, loop_options());
   for (const RandomCall& call : first_step) (void)call_loop(loop, call);
   std::vector<at::Tensor> gradients;
   for (const reference::Parameter& parameter : loop.parameters()) {

@@ -71,6 +71,8 @@ class RandomRun {
   [[nodiscard]] std::vector<at::Tensor> whole_gradients(const std::vector<RandomCall>& first_step,
                                                         at::ScalarType dtype) const;
   [[nodiscard]] std::vector<at::Tensor> loop_gradients(const std::vector<RandomCall>& first_step) const;
+  // Returns the bytes with which a quantised parameter of the pipeline begins.
+  [[nodiscard]] at::Tensor initial_bytes(const std::string& parameter, at::IntArrayRef sizes) const;
   void compare(const std::string& what, const Tensors& ours, const Tensors& expected, std::string& differences) const;
 
   RandomModel model_;

@@ -117,14 +117,14 @@ struct Loop::State {
 
   static Stored make_stored(const Model& model, const Place& place, const NamedParameter& parameter) {
     const LayerSpec& spec = model.layers()[place.first];
-    const at::Tensor& value = parameter.value;
-    const at::Tensor master = value.detach().to(at::kFloat).clone(at::MemoryFormat::Contiguous);
+    const at::ScalarType dtype = parameter.keeps_dtype ? parameter.value.scalar_type() : model.dtype();
+    const at::Tensor master =
+        parameter.value.detach().to(parameter.keeps_dtype ? dtype : at::kFloat).clone(at::MemoryFormat::Contiguous);
     if (spec.initialize) spec.initialize(place.second, master);
     Stored result;
-    result.is_trained = value.requires_grad();
+    result.is_trained = parameter.value.requires_grad();
     result.state.name = cat(place.first, '.', place.second);
     result.is_correction = parameter.is_correction;
-    const at::ScalarType dtype = parameter.keeps_dtype ? value.scalar_type() : model.dtype();
     result.state.working = master.to(dtype, /*non_blocking=*/false, /*copy=*/true);
     result.late_working = result.state.working.clone();
     if (!result.is_trained) return result;
@@ -134,7 +134,10 @@ struct Loop::State {
     return result;
   }
 
-  void bind_weights(bool newest) {
+  // Points the layers at their weights and begins a task of all layers. Ends the task of a round
+  // that was dropped.
+  void begin_task(bool newest) {
+    end_task();
     for (Stored& parameter : stored) {
       for (Stored::Use& use : parameter.uses) {
         use.leaf.set_data(newest ? parameter.state.working : parameter.late_working);
@@ -143,9 +146,17 @@ struct Loop::State {
         use.leaf.mutable_grad() = at::zeros(use.leaf.sizes(), at::kFloat);
       }
     }
+    for (auto& layer : layers) layer->begin_task();
+    in_task = true;
+  }
+
+  void end_task() {
+    if (!std::exchange(in_task, false)) return;
+    for (auto& layer : layers) layer->end_task();
   }
 
   void end_round() {
+    end_task();
     for (Stored& parameter : stored) {
       if (!parameter.is_trained) continue;
       for (Stored::Use& use : parameter.uses) {
@@ -185,6 +196,7 @@ struct Loop::State {
   std::uint64_t num_rounds = 0;  // training rounds
   std::int64_t num_steps = 0;
   bool evaluates_newest = false;
+  bool in_task = false;  // the layers have begun a task
 };
 
 Loop::Loop(const Model& model, std::vector<Loss> losses, const LoopOptions& options)
@@ -193,7 +205,7 @@ Loop::~Loop() = default;
 
 Loop::Outcome Loop::forward_backward(const Round& round, int loss, int num_microbatches) {
   State& state = *state_;
-  state.bind_weights(!state.options.asynchronous);
+  state.begin_task(!state.options.asynchronous);
   const int count = state.count_of(num_microbatches);
   Outcome outcome;
   for (int m = 0; m < count; ++m) {
@@ -216,18 +228,19 @@ Loop::Outcome Loop::forward_backward(const Round& round, int loss, int num_micro
 std::vector<Tensors> Loop::evaluate(const Tensors& inputs, int num_microbatches) {
   State& state = *state_;
   const c10::NoGradGuard no_grad;
-  state.bind_weights(!state.options.asynchronous || state.evaluates_newest);
+  state.begin_task(!state.options.asynchronous || state.evaluates_newest);
   state.train_mode(false);
   const int count = state.count_of(num_microbatches);
   std::vector<Tensors> outputs;
   for (int m = 0; m < count; ++m) outputs.push_back(state.forward(microbatch(inputs, m, count), m));
   state.train_mode(true);
+  state.end_task();
   return outputs;
 }
 
 OpenRound Loop::forward(const Tensors& inputs, int num_microbatches, bool input_gradients) {
   State& state = *state_;
-  state.bind_weights(!state.options.asynchronous);
+  state.begin_task(!state.options.asynchronous);
   const int count = state.count_of(num_microbatches);
   OpenRound round;
   for (int m = 0; m < count; ++m) {

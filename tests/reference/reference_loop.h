@@ -12,6 +12,7 @@
 //   rounds in order.
 // - The correction of a router has the loads of its experts as its gradient, and a rule of its own. It is
 //   in no norm.
+// - Each call is one task of every layer: begin_task() before it, end_task() behind it.
 // - Buffers change once per microbatch of a training round, in order. Evaluations change nothing.
 // - Layer l of microbatch m draws its random numbers from random_seed(seed, round, l, m). Training
 //   rounds are counted from 0, including those without a backward pass. Layers draw no random
@@ -46,7 +47,7 @@ struct Parameter {
   at::Tensor master;  // fp32; master and moments are undefined if it is frozen
   at::Tensor moment1;
   at::Tensor moment2;
-  at::Tensor working;  // the master, rounded to the model's dtype
+  at::Tensor working;  // the master, rounded to the model's dtype; or a frozen parameter in the dtype that it keeps
 };
 
 struct Buffer {

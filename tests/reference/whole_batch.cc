@@ -38,9 +38,10 @@ std::vector<at::Tensor> whole_batch_gradients(const Model& model, const std::vec
       std::vector<at::Tensor>& uses = leaves[place->second];
       const at::Tensor initial = uses.empty() ? parameter.value.detach().clone() : uses.front().detach();
       if (uses.empty() && spec.initialize) spec.initialize(parameter.name, initial);
-      parameter.value.set_data(initial.to(model.dtype()).to(dtype));
+      parameter.value.set_data(parameter.keeps_dtype ? initial : initial.to(model.dtype()).to(dtype));
       uses.push_back(parameter.value);
     }
+    layers.back()->begin_task();
   }
   for (const WholeRound& whole : rounds) {
     Tensors values = in_dtype(whole.round.inputs, dtype);

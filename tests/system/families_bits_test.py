@@ -3,121 +3,36 @@
 earlier layers, a delta rule, a shared expert, pairs of LoRA. Parts that were not trained are exported unchanged."""
 
 import json
+import os
 import shutil
 import unittest
 from pathlib import Path
 
-from launched import SAMPLE, LaunchedTest, bits, metrics, settings
-from launched import make_model as make_llama
+from launched import SAMPLE, LaunchedTest, bits, make_model, metrics, settings
 
-COMMON = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 12,
-          "max_position_embeddings": 64, "initializer_range": 0.1, "pad_token_id": None, "bos_token_id": 1, "eos_token_id": 2}
-HYBRID = {"layer_types": ["linear_attention", "full_attention", "linear_attention"], "linear_num_key_heads": 2, "linear_num_value_heads": 4,
-          "linear_key_head_dim": 8, "linear_value_head_dim": 6,
-          "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}}
-FAMILIES = {
-    "deepseek_v3": {"num_key_value_heads": 4, "head_dim": 8, "q_lora_rank": 20, "kv_lora_rank": 24, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8,
-                    "v_head_dim": 12, "n_routed_experts": 8, "num_experts_per_tok": 3, "n_group": 4, "topk_group": 2, "moe_intermediate_size": 16,
-                    "first_k_dense_replace": 1,
-                    "rope_parameters": {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 8.0, "original_max_position_embeddings": 16,
-                                        "mscale": 1.0, "mscale_all_dim": 0.7}},
-    "gemma3_text": {"sliding_window": 7, "query_pre_attn_scalar": 12,
-                    "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]},
-    "gemma4_text": {"num_hidden_layers": 5, "num_kv_shared_layers": 2, "sliding_window": 7, "head_dim": 8, "global_head_dim": 16,
-                    "layer_types": ["full_attention", "sliding_attention", "full_attention", "sliding_attention", "full_attention"],
-                    "attention_k_eq_v": True, "hidden_size_per_layer_input": 8, "use_double_wide_mlp": True,
-                    "enable_moe_block": True, "num_experts": 6, "top_k_experts": 2, "moe_intermediate_size": 16},
-    "glm4_moe": {"n_routed_experts": 8, "num_experts_per_tok": 3, "n_group": 4, "topk_group": 2, "moe_intermediate_size": 16,
-                 "routed_scaling_factor": 2.5, "use_qk_norm": True, "attention_bias": True},
-    "gpt_oss": {"num_local_experts": 6, "num_experts_per_tok": 2, "intermediate_size": 64, "sliding_window": 7},
-    "qwen3_5_text": HYBRID,
-    "qwen3_5_moe_text": HYBRID | {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 24},
-    "qwen3_moe": {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "norm_topk_prob": True, "mlp_only_layers": [1]},
-}
-
+MODELS = Path(os.environ["RP_FAMILY_MODELS"])  # created by make_family_models.py
+MODES = {"sync": {}, "async": {"async": True}}
+LAUNCHES = (["--workers", "1", "--prefetch", "0"], ["--workers", "2"], ["--workers", "3"], ["--workers", "8"])
+GRAINS = ("stage", "layer")
 PAIRS = {"lora_rank": 4, "lora_alpha": 6, "lora_dropout": 0.1, "dora": True}
-
-
-def make_model(family: str, folder: Path) -> Path:
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    torch.manual_seed(4)
-    vocabulary = json.loads((SAMPLE / "model" / "config.json").read_text())["vocab_size"]
-    tables = {"vocab_size_per_layer_input": vocabulary} if "hidden_size_per_layer_input" in FAMILIES[family] else {}
-    config = AutoConfig.for_model(family, vocab_size=vocabulary, **COMMON | FAMILIES[family] | tables)
-    AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).save_pretrained(folder)
-    if "linear_attention" in FAMILIES[family].get("layer_types", []):
-        use_fp32_for_decays(folder / "model.safetensors")
-    if "n_group" in FAMILIES[family]:
-        correct_routers(folder / "model.safetensors")
-    if family == "gpt_oss":
-        pack_experts(folder)
-    if family == "gemma4_text":
-        add_unused_keys(folder / "model.safetensors")
-    return folder
-
-
-def add_unused_keys(file: Path) -> None:
-    """Adds keys to a layer that uses those of another one, as published files have them."""
-    import torch
-    from safetensors.torch import load_file, save_file
-
-    save_file(load_file(file) | {"model.layers.4.self_attn.k_proj.weight": torch.randn(4, 4).bfloat16()}, file, metadata={"format": "pt"})
-
-
-def pack_experts(folder: Path) -> None:
-    """Replaces the experts by random ones in MXFP4, in the layout of OpenAI's files."""
-    import torch
-    from safetensors.torch import load_file, save_file
-
-    tensors = load_file(folder / "model.safetensors")
-    for name in [name for name in tensors if ".experts." in name and not name.endswith("_bias")]:
-        experts, inputs, outputs = tensors.pop(name).shape
-        tensors[f"{name}_blocks"] = torch.randint(0, 256, (experts, outputs, inputs // 32, 16), dtype=torch.uint8)
-        tensors[f"{name}_scales"] = torch.randint(121, 124, (experts, outputs, inputs // 32), dtype=torch.uint8)
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    config = json.loads((folder / "config.json").read_text()) | {"quantization_config": {"quant_method": "mxfp4"}}
-    (folder / "config.json").write_text(json.dumps(config))
-
-
-def correct_routers(file: Path) -> None:
-    """Gives the routers corrections, which are fp32 and initially zeros, and the model a layer that predicts a second token."""
-    import torch
-    from safetensors.torch import load_file, save_file
-
-    tensors = load_file(file)
-    for name in tensors:
-        if name.endswith("e_score_correction_bias"):
-            tensors[name] = 0.1 * torch.randn_like(tensors[name])
-    tensors[f"model.layers.{COMMON['num_hidden_layers']}.enorm.weight"] = torch.randn(COMMON["hidden_size"]).bfloat16()
-    save_file(tensors, file, metadata={"format": "pt"})
-
-
-def use_fp32_for_decays(file: Path) -> None:
-    """Stores the tensors that are fp32 in published files with values that bf16 cannot hold."""
-    from safetensors.torch import load_file, save_file
-
-    tensors = load_file(file)
-    for name in tensors:
-        if name.endswith(("A_log", "linear_attn.norm.weight")):
-            tensors[name] = tensors[name].float() * 1.0001
-    save_file(tensors, file, metadata={"format": "pt"})
 
 
 class FamiliesBitsTest(LaunchedTest):
     def check(self, family: str, **changes):
-        model = make_model(family, self.directory / "model")
-        for mode in ({}, {"async": True}):
-            found = []
-            for launch in (["--workers", "1", "--prefetch", "0"], ["--workers", "2"], ["--workers", "3"], ["--workers", "8"]):
-                for grain in ("stage", "layer"):
-                    output = self.directory / f"{mode}{launch[1]}{grain}"
-                    self.run_train(settings(output, model=model, recompute_grain=grain, **mode, **changes), tuple(launch))
-                    found.append(bits(output, "adapter_model.safetensors" if "lora_rank" in changes else "model.safetensors"))
-            self.assertEqual(len(found[0][0]), 4)
-            for other in found:
-                self.assertEqual(other, found[0])
+        """Runs in both modes: with each number of workers and each grain, those with the same workers in one session, and by `train`."""
+        changes["model"] = MODELS / family
+        file = "adapter_model.safetensors" if "lora_rank" in changes else "model.safetensors"
+        for mode, options in MODES.items():
+            self.run_train(settings(self.directory / f"{mode} alone", **options, **changes))
+        for launch in LAUNCHES:
+            self.run_together([settings(self.directory / f"{mode}{launch[1]}{grain}", recompute_grain=grain, **options, **changes)
+                               for mode, options in MODES.items() for grain in GRAINS], launch)
+        for mode in MODES:
+            expected = bits(self.directory / f"{mode} alone", file)
+            self.assertEqual(len(expected[0]), 4)
+            for launch in LAUNCHES:
+                for grain in GRAINS:
+                    self.assertEqual(bits(self.directory / f"{mode}{launch[1]}{grain}", file), expected, (mode, launch, grain))
 
     def test_windows(self):
         self.check("gemma3_text")
@@ -133,7 +48,7 @@ class FamiliesBitsTest(LaunchedTest):
         from safetensors.torch import load_file
 
         self.check("glm4_moe")
-        read = load_file(self.directory / "model" / "model.safetensors")
+        read = load_file(MODELS / "glm4_moe" / "model.safetensors")
         written = load_file(next(self.directory.glob("*1stage/final")) / "model.safetensors")
         kept = [name for name in read if name.endswith(("e_score_correction_bias", "layers.3.enorm.weight"))]
         self.assertEqual(len(kept), 3)
@@ -148,7 +63,7 @@ class FamiliesBitsTest(LaunchedTest):
         from safetensors.torch import load_file
 
         self.check("gemma4_text")
-        read = load_file(self.directory / "model" / "model.safetensors")
+        read = load_file(MODELS / "gemma4_text" / "model.safetensors")
         written = load_file(next(self.directory.glob("*1stage/final")) / "model.safetensors")
         self.assertEqual(read.keys(), written.keys())
         for name, value in read.items():
@@ -158,10 +73,11 @@ class FamiliesBitsTest(LaunchedTest):
         from safetensors.torch import load_file
 
         self.check("qwen3_5_moe_text", router_aux_loss=0.5)
-        read = load_file(self.directory / "model" / "model.safetensors")
+        model = MODELS / "qwen3_5_moe_text"
+        read = load_file(model / "model.safetensors")
         written = load_file(next(self.directory.glob("*1stage/final")) / "model.safetensors")
         frozen = self.directory / "frozen"
-        self.run_train(settings(frozen, model=self.directory / "model", freeze="A_log"))
+        self.run_train(settings(frozen, model=model, freeze="A_log"))
         kept = load_file(frozen / "final" / "model.safetensors")
         for name in (name for name in read if name.endswith("A_log")):
             self.assertNotEqual(read[name].tolist(), read[name].bfloat16().float().tolist())
@@ -183,11 +99,12 @@ class FamiliesBitsTest(LaunchedTest):
         from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
         self.check("gpt_oss", lora_rank=4, lora_experts=True)
-        read = load_file(self.directory / "model" / "model.safetensors")
+        model = MODELS / "gpt_oss"
+        read = load_file(model / "model.safetensors")
         outputs = {}
         for stored in (None, "none"):
             output = self.directory / f"merged {stored}"
-            text = self.run_train(settings(output, model=self.directory / "model", lora_rank=4, quantize=stored, save_merged=True)).stdout
+            text = self.run_train(settings(output, model=model, lora_rank=4, quantize=stored, save_merged=True)).stdout
             self.assertEqual("frozen ones are quantised, with 4.25 bits each" in " ".join(text.split()), stored is None, text)
             outputs[stored] = load_file(output / "merged" / "model.safetensors")
             self.assertNotIn("quantization_config", json.loads((output / "merged" / "config.json").read_text()))
@@ -279,7 +196,7 @@ class AdapterTest(LaunchedTest):
 
     def test_an_adapter_of_another_base_is_refused(self):
         self.run_train(settings(self.output, lora_rank=4))
-        other = make_llama(self.directory / "other_base", intermediate_size=40)
+        other = make_model(self.directory / "other_base", intermediate_size=40)
         adapter = self.adapter.rename(self.directory / "adapter")
         shutil.rmtree(self.output)
         message = self.refused(64, "is it an adapter of another model?", model=other, adapter=adapter)

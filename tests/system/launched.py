@@ -15,6 +15,7 @@ from pathlib import Path
 PROGRAMS = Path(os.environ["RP_PROGRAMS"])  # the folder with rp-launch and train
 SAMPLE = Path(os.environ["RP_TINY_MODEL"])  # created by make_tiny_model.py
 DEADLINE_S = 60
+NAME_S = 5  # longer than a run has a name in /dev/shm, which is while it starts
 # For rp-launch: the death of a worker, or of the coordinator, ends the run.
 ABORT = ["--on-worker-failure", "abort", "--on-coordinator-failure", "abort"]
 GPU = os.environ.get("RP_TEST_GPU")  # if set, tests that set --workers run these workers on this GPU instead of the `cpu` device
@@ -62,6 +63,11 @@ def make_model(directory: Path, **changes) -> Path:
     return directory
 
 
+def shared_memory() -> set[str]:
+    """Returns the names that runs have in /dev/shm."""
+    return {file.name for file in Path("/dev/shm").iterdir() if file.name.startswith(".roundpipe-")}
+
+
 class LaunchedTest(unittest.TestCase):
     def setUp(self):
         directory = tempfile.TemporaryDirectory(prefix="rp-system-")
@@ -75,13 +81,21 @@ class LaunchedTest(unittest.TestCase):
     def run_train(self, train: list[str], launch: tuple = ("--workers", "2"), expect: int = 0, **options):
         """Runs train to its end, and checks the exit code and that no process is left. Returns the finished
         process."""
-        process = subprocess.run(self.command(train, list(launch)), capture_output=True, text=True, timeout=DEADLINE_S, **options)
+        return self.run_to_end(self.command(train, list(launch)), expect, **options)
+
+    def run_together(self, runs: list[list[str]], launch: list[str]) -> None:
+        """The same for several runs, which are pipelines of one session: the lists of arguments of train."""
+        words = [word for run in runs for word in ("--", *run)]
+        self.run_to_end([str(PROGRAMS / "rp-launch"), *on_device(launch), os.environ["RP_SEVERAL_RUNS"], *words[1:]])
+
+    def run_to_end(self, command: list[str], expect: int = 0, **options):
+        process = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, **options)
         self.assertEqual(process.returncode, expect, process.stdout[-2000:] + process.stderr[-2000:])
         self.assert_nothing_left()
         return process
 
-    def left(self) -> list[str]:
-        """Returns the processes and the shared memory that are left of this test's runs."""
+    def processes_left(self) -> list[str]:
+        """Returns the processes that are left of this test's runs."""
         mine = str(self.directory).encode()
         found = []
         for entry in Path("/proc").glob("[0-9]*/cmdline"):
@@ -89,17 +103,23 @@ class LaunchedTest(unittest.TestCase):
                 words = entry.read_bytes()
             except OSError:
                 continue
-            if mine in words and b"train" in words:
+            if mine in words and (b"train" in words or b"several_runs" in words):
                 found.append(f"process {entry.parent.name}: {words!r}")
-        return found + [file.name for file in Path("/dev/shm").iterdir() if file.name.startswith(".roundpipe-")]
+        return found
 
     def assert_nothing_left(self, within_s: float = 0):
         """Checks that nothing is left of this test's runs. After a SIGKILL of rp-launch, its watchdog needs some
-        milliseconds to end the others, and ends after them: `within_s` is how long all that may take."""
+        milliseconds to end the others, and ends after them: `within_s` is how long all that may take. Shared memory is left
+        if its name stays: runs of other tests have names there while they start."""
         end = time.monotonic() + within_s
-        while (left := self.left()) and time.monotonic() < end:
+        while (left := self.processes_left()) and time.monotonic() < end:
             time.sleep(0.01)
         self.assertEqual(left, [])
+        names, end = shared_memory(), time.monotonic() + NAME_S
+        while names and time.monotonic() < end:
+            time.sleep(0.01)
+            names &= shared_memory()
+        self.assertEqual(names, set())
 
     def refused(self, expect: int, *parts: str, launch: tuple = ("--workers", "8"), untouched: bool = True, **changes) -> str:
         """Checks that a run fails with this code and one message on stderr that contains these parts."""

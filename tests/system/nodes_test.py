@@ -12,10 +12,10 @@ import time
 import unittest
 from pathlib import Path
 
-from families_bits_test import make_model
 from hosts import Hosts, NoHosts
 from launched import DEADLINE_S, PROGRAMS, SAMPLE, LaunchedTest, bits, settings
 
+MODELS = Path(os.environ["RP_FAMILY_MODELS"])  # created by make_family_models.py
 ROUNDS = 6
 
 
@@ -99,7 +99,7 @@ class NodesTest(LaunchedTest):
         self.same_bits(lora_rank=4, lora_dropout=0.1)
 
     def test_corrections_of_routers_have_the_bits_of_one_node(self):
-        changes = {"model": make_model("glm4_moe", self.directory / "model"), "router_bias_update_rate": 0.02, "save_every": 2}
+        changes = {"model": MODELS / "glm4_moe", "router_bias_update_rate": 0.02, "save_every": 2}
         hosts = self.same_bits(**changes)
         resumed = self.directory / "resumed"
         self.run_nodes(hosts, [1, 1], self.arguments(resumed, resume=self.directory / "nodes-3" / "checkpoint-2", **changes))
