@@ -76,9 +76,10 @@ rp_room(launcher/probe USES common common/system cuda launcher/machine launcher/
 rp_room(launcher USES common common/system common/files hoststore hoststore/records launcher/options launcher/process launcher/trace launcher/machine
         launcher/events launcher/hosts launcher/doctor launcher/hosts_doctor launcher/view)
 rp_room(models/layers LIBTORCH USES common kernels kernels/cpu kernels/cpu/quantised model_files/config model_files)
+rp_room(models/layers/attention LIBTORCH USES kernels models/layers)
 rp_room(models/layers/delta_net LIBTORCH USES kernels kernels/cpu models/layers)
 rp_room(models LIBTORCH USES common common/checked_files kernels model_files/config model_files model_files/weights models/layers
-        models/layers/delta_net)
+        models/layers/attention models/layers/delta_net)
 rp_room(pipeline/description LIBTORCH USES common common/system hoststore models/layers)
 rp_room(pipeline/torch_worker LIBTORCH USES common common/system hoststore optimizer device worker/executor worker models/layers models
         pipeline/description)

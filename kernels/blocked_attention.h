@@ -1,5 +1,5 @@
 // kernels/blocked_attention.h
-// Sizes of the attention of large heads on a GPU (models/layers/blocked_attention.h).
+// Sizes of the attention of large heads on a GPU (models/layers/attention/blocked_attention.h).
 #pragma once
 
 #include <algorithm>

@@ -85,7 +85,7 @@ struct CrossEntropyRows {
   float* log_sums = nullptr;  // one per row, written; null: not needed
 };
 
-// Tiles of attention (models/layers/attention.h). The numbers of queries and columns of a tile are
+// Tiles of attention (models/layers/attention/attention.h). The numbers of queries and columns of a tile are
 // multiples of 16; unused ones are zero.
 
 // A window that excludes no position.

@@ -16,7 +16,7 @@ double pairs(std::int64_t sequence_length, std::int64_t window) {
   return w * s - w * (w - 1) / 2;
 }
 
-// Adds what the attention of large heads costs in addition (models/layers/blocked_attention.cc): scores
+// Adds what the attention of large heads costs in addition (models/layers/attention/blocked_attention.cc): scores
 // pass through memory, and gradients of keys and values are summed in fp32.
 void add_blocks(const AttentionConfig& attention, const ElementwiseTable& table, std::int64_t sequence_length,
                 MixerCost& cost) {
@@ -71,7 +71,7 @@ MixerCost latent_attention_cost(const LatentAttentionConfig& attention, const El
   const auto kv = static_cast<double>(attention.kv_width());
   const auto ranks = static_cast<double>(attention.query_rank + attention.kv_rank);
   const auto rotated = static_cast<double>((attention.num_heads + 1) * attention.rotated_dim);
-  // The kernels need one size, so the smaller ones are padded (models/layers/gpu_attention.cc).
+  // The kernels need one size, so the smaller ones are padded (models/layers/attention/gpu_attention.cc).
   const double padded = std::max(q, v);
   MixerCost cost;
   // Q K^T and P V; in backward three products of the size of queries and two of that of values.

@@ -3,7 +3,7 @@
 #include <optional>
 
 #include "common/text.h"
-#include "models/layers/attention.h"
+#include "models/layers/attention/attention.h"
 #include "models/layers/documents.h"
 #include "models/layers/rotary.h"
 #include "models/token_mixer.h"

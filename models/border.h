@@ -10,7 +10,7 @@
 #include <map>
 
 #include "model_files/config/layer_border.h"
-#include "models/layers/attention.h"
+#include "models/layers/attention/attention.h"
 #include "models/layers/expert_balance.h"
 #include "roundpipe/layer.h"
 

@@ -104,7 +104,7 @@ class DecoderLayer : public Layer {
 
   Tensors forward(const Tensors& inputs) override {
     Border border = Border::of(inputs, below_);
-    // Otherwise each layer would compute a gradient, and pass it on, that nobody reads.
+    // Otherwise each layer would compute a gradient, and pass it on, that no layer reads.
     if (input_ && !trains_embedding_) border.embeddings_bth = border.embeddings_bth.detach();
     const at::Tensor mixed_bth = norm_(mixed(border), attention_post_norm_h_);
     const auto [y_bth, normal_bth] = mlp_norm_h_.defined()

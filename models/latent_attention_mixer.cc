@@ -1,6 +1,6 @@
 #include <ATen/ATen.h>
 
-#include "models/layers/attention.h"
+#include "models/layers/attention/attention.h"
 #include "models/layers/documents.h"
 #include "models/layers/rotary.h"
 #include "models/token_mixer.h"

@@ -9,7 +9,7 @@
 
 #include "model_files/config/model_config.h"
 #include "models/layer_parameters.h"
-#include "models/layers/attention.h"
+#include "models/layers/attention/attention.h"
 #include "models/layers/ops.h"
 
 namespace rp::models {

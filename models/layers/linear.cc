@@ -174,7 +174,9 @@ at::Tensor linear_in_fp32(const at::Tensor& x, const LinearWeights& weights) {
 
 std::vector<at::Tensor> linears(const at::Tensor& x, const std::vector<LinearWeights>& weights, bool is_read) {
   if (takes_adapted_linears(x, weights)) return adapted_linears(x, weights, is_read);
-  std::vector<at::Tensor> results = products(x, weights, is_read);
+  // The gradient of DoRA's lengths is computed from the product.
+  const auto has_lengths = [](const LinearWeights& one) { return one.lora.magnitude_o.defined(); };
+  std::vector<at::Tensor> results = products(x, weights, is_read || std::ranges::any_of(weights, has_lengths));
   for (std::size_t i = 0; i < results.size(); ++i) {
     if (weights[i].lora.a_ri.defined()) results[i] = adapted(results[i], x, weights[i], is_read);
   }

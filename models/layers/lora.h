@@ -13,8 +13,8 @@ namespace rp::models {
 // Returns y, which is x times the weight plus the bias, with the pair of the weights applied: y +
 // scale B A dropout(x), rounded once. With DoRA each output of the product is scaled so that its
 // row of W + scale B A has the trained length. Differentiable. As for linear(), the values may be
-// arbitrary if no code reads them. fp16 on the CPU is computed in fp32. REQUIRES: the weights have
-// a pair.
+// arbitrary if no code reads them; with DoRA y must not be. fp16 on the CPU is computed in fp32.
+// REQUIRES: the weights have a pair.
 [[nodiscard]] at::Tensor adapted(const at::Tensor& y, const at::Tensor& x, const LinearWeights& weights, bool is_read);
 
 // Returns whether adapted_linears() supports these products: bf16 or fp32 on the CPU, frozen

@@ -1,10 +1,10 @@
-#include "models/layers/attention.h"
+#include "models/layers/attention/attention.h"
 
 #include <gtest/gtest.h>
 
 #include "kernels/blocked_attention.h"
 #include "kernels/gpu_kernels.h"
-#include "models/layers/blocked_attention.h"
+#include "models/layers/attention/blocked_attention.h"
 #include "tests/models/golden.h"
 
 namespace rp::models {

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cuda/kernels.h"
-#include "models/layers/attention.h"
+#include "models/layers/attention/attention.h"
 #include "models/layers/embedding.h"
 #include "models/layers/grouped_linear.h"
 #include "models/layers/ops.h"

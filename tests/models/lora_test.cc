@@ -95,6 +95,30 @@ TEST_P(AdaptedLinears, BelowWhichNothingIsTrainedMakeNoGradientOfX) {
   EXPECT_FALSE(weights[0].lora.b_or.grad().eq(1).all().item<bool>());
 }
 
+// The gradient of the lengths needs the values of the product.
+TEST(Dora, WhatNothingReadsHasTheGradientsOfTheOthers) {
+  GpuKernels table;
+  table.takes_cpu_memory = true;
+  for (const bool on_gpu : {false, true}) {
+    set_gpu_kernels(on_gpu ? &table : nullptr);
+    for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
+      std::vector<at::Tensor> gradients;
+      for (const bool is_read : {true, false}) {
+        at::manual_seed(7);
+        LinearWeights weights = with_pair(5, 8, dtype);
+        weights.lora.magnitude_o = bound({5}, dtype);
+        // Memory that the product gets if it is not computed.
+        { const at::Tensor garbage = at::full({2, 7, 5}, 1e4, dtype); }
+        const at::Tensor x = leaf({2, 7, 8}, dtype);
+        torch::autograd::backward({linear(x, weights, is_read)}, {at::ones({2, 7, 5}, dtype)});
+        gradients.push_back(weights.lora.magnitude_o.grad());
+      }
+      EXPECT_TRUE(same_bits(gradients[0], gradients[1])) << dtype << (on_gpu ? " as on a GPU" : "");
+    }
+    set_gpu_kernels(nullptr);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Dtypes, AdaptedLinears, testing::Values(at::kFloat, at::kBFloat16),
                          [](const auto& info) { return std::string(c10::toString(info.param)); });
 

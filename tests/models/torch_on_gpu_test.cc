@@ -8,8 +8,8 @@
 
 #include "kernels/cuda/kernels.h"
 #include "models/gpu_algorithms.h"
+#include "models/layers/attention/gpu_attention.h"
 #include "models/layers/documents.h"
-#include "models/layers/gpu_attention.h"
 #include "models/layers/grouped_linear.h"
 #include "tests/models/golden.h"
 

@@ -1,4 +1,4 @@
-// models/layers/gpu_attention.h
+// models/layers/attention/gpu_attention.h
 // Computes attention with LibTorch's own kernels: always on a GPU, and on the CPU in the cases for
 // which attention.cc has no tiles.
 //
@@ -22,7 +22,7 @@
 // are padded with zeros, and the output is cut. Neither changes a result.
 #pragma once
 
-#include "models/layers/attention.h"
+#include "models/layers/attention/attention.h"
 
 namespace rp::models {
 

@@ -1,4 +1,4 @@
-// models/layers/blocked_attention.h
+// models/layers/attention/blocked_attention.h
 // Computes attention on a GPU for heads that are too large for LibTorch's flash kernel, such as those of
 // Gemma 4, by products of LibTorch: blocks of queries meet all keys that they can see. Scores, softmax
 // and sums are fp32. The backward pass computes the scores again.
@@ -8,7 +8,7 @@
 // with documents it needs an fp32 copy of all queries for each place of a document, also of empty ones.
 #pragma once
 
-#include "models/layers/attention.h"
+#include "models/layers/attention/attention.h"
 
 namespace rp::models {
 

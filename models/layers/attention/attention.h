@@ -1,4 +1,4 @@
-// models/layers/attention.h
+// models/layers/attention/attention.h
 // Computes causal attention with grouped queries, windows and sinks: on the CPU in tiles that stay
 // in the cache, on a GPU with LibTorch's kernels (gpu_attention.h).
 //

@@ -1,4 +1,4 @@
-#include "models/layers/blocked_attention.h"
+#include "models/layers/attention/blocked_attention.h"
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>

@@ -1,4 +1,4 @@
-#include "models/layers/attention.h"
+#include "models/layers/attention/attention.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -11,8 +11,8 @@
 #include <optional>
 #include <vector>
 
+#include "models/layers/attention/gpu_attention.h"
 #include "models/layers/documents.h"
-#include "models/layers/gpu_attention.h"
 #include "models/layers/kernel_call.h"
 
 namespace rp::models {

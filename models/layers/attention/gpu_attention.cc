@@ -1,4 +1,4 @@
-#include "models/layers/gpu_attention.h"
+#include "models/layers/attention/gpu_attention.h"
 
 #include <ATen/ATen.h>
 #include <ATen/SDPBackend.h>
@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "kernels/blocked_attention.h"
-#include "models/layers/blocked_attention.h"
+#include "models/layers/attention/blocked_attention.h"
 #include "models/layers/documents.h"
 #include "models/layers/kernel_call.h"
 #include "models/layers/strict_determinism.h"
