@@ -63,26 +63,30 @@ void expect_near(const Results& actual, const Results& expected, double toleranc
 
 using Attend = at::Tensor (*)(const at::Tensor&, const at::Tensor&, const at::Tensor&, const AttentionRule&);
 
-// bf16 and fp16 use the kernel for different lengths, and fp32 computes document by document.
-// attention_by_libtorch() computes all dtypes document by document.
+// bf16 and fp16 use the kernel for different lengths, and fp32 computes document by document. Heads of
+// 512 elements are computed in blocks of queries. attention_by_libtorch() computes all dtypes document
+// by document.
 TEST_P(TorchOnGpu, PackedDocumentsAreWhatEachIsAlone) {
-  const auto random = [](std::int64_t heads) { return at::randn({3, 200, heads, 64}).to(GetParam()); };
-  const std::vector<at::Tensor> values = {random(4), random(2), random(2)};
   const at::Tensor documents =
       at::tensor({64, 1, 0, 63, 65, 5, 130, 0, 0, 0, 0, 0, 0, 200, 0, 0, 0, 0}, at::kLong).view({3, 6});
-  const auto with = [&](Attend attend, at::DeviceType device, at::ScalarType dtype) {
-    const at::Tensor there = documents.to(device);
-    return results_of(values, device, dtype, [&](const auto& leaves) {
-      return attend(leaves[0], leaves[1], leaves[2], {.documents_bk = there});
-    });
-  };
-  const Results expected = with(attention_by_libtorch, at::kCPU, at::kDouble);
-  const Results packed = with(gpu_attention, kDevice, GetParam());
-  expect_near(packed, expected, tolerance(), "all at once");
-  expect_near(with(attention_by_libtorch, kDevice, GetParam()), expected, tolerance(), "by each");
-  const Results again = with(gpu_attention, kDevice, GetParam());
-  for (std::size_t i = 0; i < packed.size(); ++i)
-    EXPECT_TRUE(same_bits(again[i], packed[i])) << "another time, value " << i;
+  for (const std::int64_t size : {64, 512}) {
+    SCOPED_TRACE("heads of " + std::to_string(size));
+    const auto random = [size](std::int64_t heads) { return at::randn({3, 200, heads, size}).to(GetParam()); };
+    const std::vector<at::Tensor> values = {random(4), random(2), random(2)};
+    const auto with = [&](Attend attend, at::DeviceType device, at::ScalarType dtype) {
+      const at::Tensor there = documents.to(device);
+      return results_of(values, device, dtype, [&](const auto& leaves) {
+        return attend(leaves[0], leaves[1], leaves[2], {.documents_bk = there});
+      });
+    };
+    const Results expected = with(attention_by_libtorch, at::kCPU, at::kDouble);
+    const Results packed = with(gpu_attention, kDevice, GetParam());
+    expect_near(packed, expected, tolerance(), "all at once");
+    expect_near(with(attention_by_libtorch, kDevice, GetParam()), expected, tolerance(), "by each");
+    const Results again = with(gpu_attention, kDevice, GetParam());
+    for (std::size_t i = 0; i < packed.size(); ++i)
+      EXPECT_TRUE(same_bits(again[i], packed[i])) << "another time, value " << i;
+  }
 }
 
 // Windows and sinks, with and without documents: bf16 and fp16 use the flash kernel, fp32 complete
