@@ -156,7 +156,7 @@ TEST(PlanCommand, MemoryOverTimeIsWithinWhatThePlanReserves) {
       // previous stage's gradients.
       const std::vector<LayerCost> costs = costs_of(setup, 2);
       const auto expect_room = [&](LayerRange layers, Phase phase) {
-        const GpuMemory stage = stage_memory(costs, layers, phase, RecomputeGrain::kStage);
+        const GpuMemory stage = stage_memory(costs, layers, phase, prediction.recompute);
         EXPECT_GE(peak, stage.weights / 2 + stage.accumulators + stage.inputs / 2 + stage.saved) << layers.first;
       };
       expect_room({prediction.plan.fused_start, prediction.num_layers}, Phase::kFused);
