@@ -92,18 +92,19 @@ TEST(SendQueue, KeepsTheOrderWhenMessagesArriveWhileOthersAreSent) {
   LocalNetwork network(2, {.seed = 1, .eager_bytes = 0});
   SendQueue queue(network.node(0), 1);
   std::vector<int> sent(kNum), received(kNum, -1);
-  std::atomic<int> num_received = 0;
+  std::atomic<int> num_done = 0;  // sends and receives
   const NodeMessageTag tag{.kind = NodeMessageKind::kGradient, .number = 7};
   for (int i = 0; i < kNum; ++i) {
     sent[static_cast<std::size_t>(i)] = i;
     network.node(1).receive(0, tag, std::as_writable_bytes(std::span(&received[static_cast<std::size_t>(i)], 1)),
-                            [&num_received] { ++num_received; });
+                            [&num_done] { ++num_done; });
   }
   for (int i = 0; i < kNum; ++i) {
-    queue.send_gradient(
-        {.tag = tag, .memory = std::as_bytes(std::span(&sent[static_cast<std::size_t>(i)], 1)), .done = [] {}});
+    queue.send_gradient({.tag = tag,
+                         .memory = std::as_bytes(std::span(&sent[static_cast<std::size_t>(i)], 1)),
+                         .done = [&num_done] { ++num_done; }});
   }
-  while (num_received < kNum) std::this_thread::yield();
+  while (num_done < 2 * kNum) std::this_thread::yield();
   EXPECT_EQ(received, sent);
 }
 

@@ -140,6 +140,7 @@ class ReplayTest(LaunchedTest):
         self.addCleanup(process.kill)
         self.read = ""
         self.wait_for_workers(process, 3)
+        self.wait_for_steps(process)  # the coordinator reads the file for the last time before the first step
         config = model / "config.json"
         config.write_text(config.read_text().replace('"rms_norm_eps": 1e-05', '"rms_norm_eps": 2e-05'))
         os.kill(serving_workers(process)[2], signal.SIGKILL)
@@ -203,9 +204,7 @@ class ReplayTest(LaunchedTest):
         process = subprocess.Popen(self.command(settings(self.output, **changes), ["--workers", "2"]), stdout=subprocess.DEVNULL,
                                    stderr=subprocess.PIPE, text=True, env=may_hang())
         self.addCleanup(process.kill)
-        while not (self.output / "metrics.jsonl").exists() or len(metrics(self.output)) < 10:
-            self.assertIsNone(process.poll())
-            time.sleep(0.02)
+        self.wait_for_steps(process, 10)
         begin = time.monotonic()
         hang(serving_workers(process)[1])
         self.read = ""

@@ -32,13 +32,6 @@ class RestartTest(LaunchedTest):
         self.addCleanup(process.kill)
         return process
 
-    def wait_for_steps(self, process: subprocess.Popen, more: int = 1) -> None:
-        """Waits until the run has made more steps."""
-        file = self.output / "metrics.jsonl"
-        have = file.read_text().count("\n") if file.exists() else 0
-        while process.poll() is None and (file.read_text().count("\n") if file.exists() else 0) < have + more:
-            time.sleep(0.002)
-
     def kill_coordinator(self, process: subprocess.Popen, while_applying: bool) -> int:
         """Returns how many steps were reported before."""
         self.wait_for_steps(process)
