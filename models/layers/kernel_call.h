@@ -1,12 +1,14 @@
 // models/layers/kernel_call.h
 // Helpers for calling the kernels of layer_kernels.h and gpu_kernels.h with tensors: where a call
-// runs, the dtype of a tensor, and, on the CPU, how a call is divided among LibTorch's threads.
+// runs, the dtype of a tensor, tensors that may be undefined as arguments of autograd nodes, and, on
+// the CPU, how a call is divided among LibTorch's threads.
 #pragma once
 
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "kernels/cpu/layer_kernels.h"
 #include "kernels/gpu_kernels.h"
@@ -23,6 +25,12 @@ inline DType kernel_dtype(const at::Tensor& tensor) {
   TORCH_CHECK(is_working_dtype(type), "needs a bf16, fp16 or fp32 tensor, not ", tensor.toString(), " on ",
               tensor.device());
   return dtype_of(type);
+}
+
+// Returns a tensor as an optional argument of torch::autograd::Function::apply(): nothing if it is
+// undefined.
+inline std::optional<at::Tensor> where_defined(const at::Tensor& tensor) {
+  return tensor.defined() ? std::make_optional(tensor) : std::nullopt;
 }
 
 // The number of elements below which a second thread costs more than it saves.

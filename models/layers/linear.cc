@@ -81,7 +81,7 @@ at::Tensor cpu_linear(const at::Tensor& x, const LinearWeights& weights, bool is
   if (!is_half && (x.scalar_type() != at::kBFloat16 || (is_trained && !takes_gradient_in_place(weights.weight_oi)))) {
     return plain_linear(x, weights);
   }
-  const std::optional<at::Tensor> bias_o = weights.bias_o.defined() ? std::make_optional(weights.bias_o) : std::nullopt;
+  const std::optional<at::Tensor> bias_o = where_defined(weights.bias_o);
   return is_half ? WidenedLinear::apply(x, weights.weight_oi, bias_o, is_read)
                  : Bf16Linear::apply(x, weights.weight_oi, bias_o, is_read);
 }

@@ -48,7 +48,7 @@ ParameterRequest& find_parameter(std::vector<LayerRequest>& layers, const Parame
                                     use.parameter, "'", did_you_mean(use.parameter, names)));
 }
 
-// One node must own all elements, because it compares each with the mean.
+// A node updates the elements that it owns, and needs all of them for their mean, so they must be in one chunk.
 void check_correction(const NamedParameter& parameter, const std::string& of_layer) {
   const at::Tensor& value = parameter.value;
   const bool is_good = value.scalar_type() == at::kFloat && parameter.keeps_dtype && value.requires_grad() &&

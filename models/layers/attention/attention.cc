@@ -326,10 +326,6 @@ void run_backward(const Shape& shape, const Rows& rows, const variable_list& qkv
   });
 }
 
-std::optional<at::Tensor> where_defined(const at::Tensor& tensor) {
-  return tensor.defined() ? std::make_optional(tensor) : std::nullopt;
-}
-
 struct TiledAttention : torch::autograd::Function<TiledAttention> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                             const std::optional<at::Tensor>& sinks, const std::optional<at::Tensor>& documents,

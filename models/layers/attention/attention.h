@@ -19,7 +19,7 @@
 
 namespace rp::models {
 
-// Keys and values [b, t, m, d] and [b, t, m, e], keys after their rotation.
+// The keys [b, t, m, d] of one layer, after their rotation, and its values [b, t, m, e].
 struct KeysAndValues {
   at::Tensor keys, values;
 };

@@ -9,6 +9,7 @@
 
 #include "kernels/blocked_attention.h"
 #include "models/layers/documents.h"
+#include "models/layers/kernel_call.h"
 
 namespace rp::models {
 
@@ -17,7 +18,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Returns the products [n, i, k] x [n, k, j] in fp32.
+// Returns the products [n, i, j] of [n, i, k] and [n, k, j] in fp32.
 at::Tensor product(const at::Tensor& a, const at::Tensor& b) {
   if (a.is_cuda() && a.scalar_type() != at::kFloat) return at::bmm(a, b, at::kFloat);
   return at::bmm(a.to(at::kFloat), b.to(at::kFloat));
@@ -29,8 +30,8 @@ struct Block {
   std::int64_t key = 0, num_keys = 0;
 };
 
-// Cuts tensors into blocks. Shapes: r queries of a block, c keys of a block, g query heads of a group. A
-// matrix of a block is [b m, g r, ...], those of keys and values [b m, c, ...].
+// Cuts tensors into blocks, and puts blocks back. Shapes: r queries and c keys of a block, g query heads that share
+// keys. Queries of a block are a matrix [b m, g r, ...], its keys and values are [b m, c, ...].
 class Blocks {
  public:
   Blocks(const at::Tensor& q_btnd, const at::Tensor& k_btmd, const at::Tensor& documents_bk, std::int64_t window)
@@ -67,7 +68,7 @@ class Blocks {
     const at::Tensor to = x_btnd.narrow(1, block.query, block.num_queries).unflatten(2, {m_, n_ / m_});
     to.copy_(rows.view({b_, m_, n_ / m_, block.num_queries, -1}).permute({0, 3, 1, 2, 4}));
   }
-  // The numbers of the block's queries, of [b, n, t]: [b m, g r, 1].
+  // Returns the block's part of [b, n, t], one number for each head and query, as [b m, g r, 1].
   [[nodiscard]] at::Tensor numbers(const at::Tensor& x_bnt, const Block& block) const {
     return x_bnt.narrow(2, block.query, block.num_queries).reshape({b_ * m_, -1, 1});
   }
@@ -152,8 +153,8 @@ struct BlockedAttention : torch::autograd::Function<BlockedAttention> {
 
 at::Tensor blocked_attention(const at::Tensor& q_btnd, const at::Tensor& k_btmd, const at::Tensor& v_btme,
                              const AttentionRule& rule) {
-  const auto documents = rule.documents_bk.defined() ? std::make_optional(rule.documents_bk) : std::nullopt;
-  return BlockedAttention::apply(q_btnd, k_btmd, v_btme, documents, scale_of(rule, q_btnd.size(3)), rule.window);
+  return BlockedAttention::apply(q_btnd, k_btmd, v_btme, where_defined(rule.documents_bk),
+                                 scale_of(rule, q_btnd.size(3)), rule.window);
 }
 
 }  // namespace rp::models

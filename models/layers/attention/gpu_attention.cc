@@ -180,9 +180,6 @@ struct FlashAttention : torch::autograd::Function<FlashAttention> {
   }
 
  private:
-  static std::optional<at::Tensor> where_defined(const at::Tensor& tensor) {
-    return tensor.defined() ? std::make_optional(tensor) : std::nullopt;
-  }
   // Return the numbers of neighbours on the left and on the right that a position sees.
   static std::optional<std::int64_t> left_of(std::int64_t window) {
     return window > 0 ? std::make_optional(window - 1) : std::nullopt;
@@ -221,9 +218,6 @@ at::Tensor gpu_attention(const at::Tensor& q_btnd, const at::Tensor& k_btmd, con
   // does not support empty documents.)
   const bool has_documents = rule.documents_bk.defined() && t > 1;
   const std::int64_t window = rule.window < t ? rule.window : 0;
-  const auto where_defined = [](const at::Tensor& tensor) {
-    return tensor.defined() ? std::make_optional(tensor) : std::nullopt;
-  };
   const std::optional<at::Tensor> sinks = where_defined(rule.sinks_n);
   const std::optional<at::Tensor> documents = has_documents ? std::make_optional(rule.documents_bk) : std::nullopt;
   if ((has_documents || window > 0 || sinks) && takes_flash(q_btnd, k_btmd, v_btme)) {

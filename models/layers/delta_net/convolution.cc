@@ -104,8 +104,7 @@ at::Tensor causal_convolution(const at::Tensor& y_btc, const at::Tensor& weight_
   TORCH_CHECK(weight_cj.size(-1) >= 1 && weight_cj.size(-1) <= kMaxConvolutionTaps, kConvolution, ": supports 1 to ",
               kMaxConvolutionTaps, " taps, not ", weight_cj.size(-1));
   if (runs_on_gpu(y_btc)) return gpu_convolution(y_btc, weight_cj, documents_bk);
-  return CausalConvolution::apply(y_btc, weight_cj,
-                                  documents_bk.defined() ? std::make_optional(documents_bk) : std::nullopt);
+  return CausalConvolution::apply(y_btc, weight_cj, where_defined(documents_bk));
 }
 
 }  // namespace rp::models

@@ -201,7 +201,7 @@ at::Tensor gated_delta_rule(const DeltaRuleInputs& inputs) {
   if (runs_on_gpu(inputs.q_btkd)) return gpu_delta_rule(inputs, is_kept);
   const at::Tensor& documents_bk = inputs.documents_bk;
   return GatedDeltaRule::apply(inputs.q_btkd, inputs.k_btkd, inputs.v_bthe, inputs.decay_bth, inputs.beta_bth,
-                               documents_bk.defined() ? std::make_optional(documents_bk) : std::nullopt, is_kept);
+                               where_defined(documents_bk), is_kept);
 }
 
 }  // namespace rp::models

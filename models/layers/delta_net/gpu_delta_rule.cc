@@ -93,8 +93,7 @@ struct GpuDeltaRuleNode : torch::autograd::Function<GpuDeltaRuleNode> {
 
 at::Tensor gpu_delta_rule(const DeltaRuleInputs& in, bool is_kept) {
   return GpuDeltaRuleNode::apply(in.q_btkd, in.k_btkd, in.v_bthe, in.decay_bth, in.beta_bth,
-                                 in.documents_bk.defined() ? std::make_optional(in.documents_bk) : std::nullopt,
-                                 is_kept);
+                                 where_defined(in.documents_bk), is_kept);
 }
 
 }  // namespace rp::models

@@ -133,8 +133,7 @@ struct GpuGatedNormNode : torch::autograd::Function<GpuGatedNormNode> {
 }  // namespace
 
 at::Tensor gpu_convolution(const at::Tensor& y_btc, const at::Tensor& weight_cj, const at::Tensor& documents_bk) {
-  return GpuConvolutionNode::apply(y_btc, weight_cj,
-                                   documents_bk.defined() ? std::make_optional(documents_bk) : std::nullopt);
+  return GpuConvolutionNode::apply(y_btc, weight_cj, where_defined(documents_bk));
 }
 
 DecayAndBeta gpu_gates(const at::Tensor& a_bth, const at::Tensor& b_bth, const at::Tensor& a_log_h,
