@@ -29,11 +29,14 @@ export OMP_WAIT_POLICY=passive
 
 note() { printf '\n== %s (after %d s)\n' "$1" "$SECONDS"; }
 
-# build PRESET: returns false if the build fails. It uses only processor time that no test wants.
+# beside COMMAND...: runs a command with the processor time that no other wants.
+beside() { chrt --idle 0 "$@"; }
+
+# build PRESET: returns false if the build fails.
 build() {
   local preset=$1
   note "$preset: build"
-  if ! chrt --idle 0 scripts/build.sh "$preset" >"$results/$preset.build.log" 2>&1; then
+  if ! beside scripts/build.sh "$preset" >"$results/$preset.build.log" 2>&1; then
     tail -n 40 "$results/$preset.build.log"
     echo "test.sh: the build of $preset failed; all of its output is in $results/$preset.build.log" >&2
     failed_phases+=("build of $preset")
@@ -50,7 +53,7 @@ build() {
 suite() {
   local preset=$1 name=$2 begin=$SECONDS failed=0
   shift 2
-  ctest --test-dir "build/$preset" --output-on-failure --no-tests=error --output-junit "$PWD/$results/$name.xml" \
+  ${runner:-} ctest --test-dir "build/$preset" --output-on-failure --no-tests=error --output-junit "$PWD/$results/$name.xml" \
     "$@" >"$results/$name.log" 2>&1 || failed=1
   note "$name: tests, begun after $begin s"
   # Prints the failed tests with their output, without the list of passed tests.
@@ -74,10 +77,10 @@ if build release; then
   check "tests of release-units" suite release release-units -j"$jobs" -L 'unit|protocol' -LE slow
   # The results of these tests do not depend on timing.
   check "tests of release-untimed" suite release release-untimed -j"$jobs" -L untimed "${not_slow[@]}"
-  # These tests run several processes each and mostly wait. They run one at a time, so that their
-  # deadlines are meaningful, while the other presets are built with what they leave of the processors.
+  # These tests run several processes each and mostly wait. They run one at a time (two, where one hardly computes), so that their
+  # deadlines are meaningful, while the other presets are built and tested with what they leave of the processors.
   set -m  # as a process group of their own, which an interrupted test.sh ends
-  suite release release-systems -j1 -LE "unit|protocol|untimed$without_slow" </dev/null &
+  suite release release-systems -j2 -LE "unit|protocol|untimed$without_slow" </dev/null &
   systems=$!
   set +m
   trap 'kill -- "-$systems" 2>/dev/null' EXIT
@@ -88,16 +91,16 @@ for preset in asan tsan; do
 done
 if [[ " ${built[*]} " == *" asan "* ]]; then
   note "clang-tidy"
-  check clang-tidy chrt --idle 0 scripts/check_tidy.py build/asan
+  check clang-tidy beside scripts/check_tidy.py build/asan
 fi
-[[ $systems ]] && check "tests of release-systems" wait "$systems"
 for preset in "${built[@]}"; do
+  # ThreadSanitizer knows neither what another process does nor that two addresses are the same memory: with workers as processes, or
+  # over mappings of their own, it sees less than over one mapping.
   except=(-LE slow)
-  # ThreadSanitizer has nothing to check in tests of a single thread. It knows neither what another process does nor that two
-  # addresses are the same memory: with workers as processes, or over mappings of their own, it sees less than over one mapping.
-  [[ $preset == tsan ]] && except=(-LE 'slow|one_thread' -E 'EveryInstructionSet|TaskFile.ThatIsDamaged|DirectWriter|two mappings|[(/]processes|OfTwoToEightProcesses|GpuReplay')
-  check "tests of $preset" suite "$preset" "$preset" -j"$jobs" -L 'unit|protocol' "${except[@]}"
+  [[ $preset == tsan ]] && except+=(-E 'EveryInstructionSet|TaskFile.ThatIsDamaged|DirectWriter|two mappings|[(/]processes|OfTwoToEightProcesses|GpuReplay')
+  runner=beside check "tests of $preset" suite "$preset" "$preset" -j$((jobs + 1)) -L 'unit|protocol' "${except[@]}"  # some only wait
 done
+[[ $systems ]] && check "tests of release-systems" wait "$systems"
 
 /usr/bin/python3 - "$results" <<'PYTHON'
 import sys

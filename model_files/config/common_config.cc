@@ -243,7 +243,7 @@ RopesByType read_ropes_by_type(const ConfigSection& file, const RopesByType& def
 }
 
 void add_layers(const ConfigSection& file, const DecoderLayerConfig& layer, ModelConfig& config) {
-  config.layers.assign(static_cast<std::size_t>(file.integer("num_hidden_layers", kMaxLayers)), layer);
+  config.layers.assign(static_cast<std::size_t>(file.integer("num_hidden_layers", kMaxHiddenLayers)), layer);
 }
 
 std::vector<std::string> read_layer_types(const ConfigSection& file, std::int64_t num_layers,
@@ -263,7 +263,7 @@ std::vector<std::string> read_layer_types(const ConfigSection& file, std::int64_
 void read_qwen_windows(const ConfigSection& file, ModelConfig& config) {
   file.knows({"layer_types", "max_window_layers", "sliding_window"});
   if (!file.boolean("use_sliding_window", false)) return;
-  const std::int64_t first = file.has("max_window_layers") ? file.count("max_window_layers", kMaxLayers) : 28;
+  const std::int64_t first = file.has("max_window_layers") ? file.count("max_window_layers", kMaxHiddenLayers) : 28;
   read_windows(file, config, [first](std::int64_t i) { return i >= first; });
 }
 

@@ -18,7 +18,7 @@ inline constexpr std::int64_t kMaxWidth = std::int64_t{1} << 20;  // hidden size
 inline constexpr std::int64_t kMaxHeadDim = 4096;
 inline constexpr std::int64_t kMaxInner = std::int64_t{1} << 22;  // intermediate size
 inline constexpr std::int64_t kMaxWindow = std::int64_t{1} << 31;
-inline constexpr std::int64_t kMaxLayers = 10'000;
+inline constexpr std::int64_t kMaxHiddenLayers = 10'000;
 inline constexpr std::int64_t kMaxExperts = 65'536;
 
 // The values of keys that config.json lacks. A null has other effects: for pad_token_id it means no

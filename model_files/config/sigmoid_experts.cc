@@ -30,7 +30,7 @@ std::vector<bool> read_dense_layers(const ConfigSection& file, const SigmoidExpe
                                     std::int64_t num_layers) {
   constexpr const char *kTypes = "mlp_layer_types", *kFirst = "first_k_dense_replace";
   const bool has_first = file.has(kFirst) && !defaults.reads_types;
-  const std::int64_t num_dense = has_first ? file.count(kFirst, kMaxLayers) : defaults.num_dense;
+  const std::int64_t num_dense = has_first ? file.count(kFirst, kMaxHiddenLayers) : defaults.num_dense;
   std::vector<bool> are_dense;
   for (std::int64_t i = 0; i < num_layers; ++i) are_dense.push_back(i < num_dense);
   if (!defaults.reads_types || !file.has(kTypes)) return are_dense;
@@ -77,7 +77,7 @@ void add_layers_with_sigmoid_experts(const ConfigSection& file, const DecoderLay
     if (are_dense[i]) config.layers[i] = dense;
   }
   constexpr const char* kFurther = "num_nextn_predict_layers";
-  config.num_further_layers = file.has(kFurther) ? file.count(kFurther, kMaxLayers) : 1;
+  config.num_further_layers = file.has(kFurther) ? file.count(kFurther, kMaxHiddenLayers) : 1;
   file.knows({"output_router_logits"});  // there is no auxiliary loss
 }
 

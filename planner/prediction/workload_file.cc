@@ -18,7 +18,7 @@ using nlohmann::json;
 
 constexpr std::uint64_t kMaxWorkloadBytes = 4 << 20;
 // In one list; the head may be a stage by itself.
-constexpr std::size_t kMaxStages = static_cast<std::size_t>(kMaxLayers) + 1;
+constexpr std::size_t kMaxStages = static_cast<std::size_t>(kMaxWorkloadLayers) + 1;
 const std::vector<std::string> kKeys = {
     "gpus",           "microbatches",    "round_microbatches", "hop_ms",       "layers",      "head",  "stages",
     "forward_stages", "backward_stages", "max_fused_layers",   "gpu_slowness", "fused_waits", "device"};
@@ -122,7 +122,7 @@ class Reader {
   [[nodiscard]] std::vector<int> listed_stages(const std::string& key) const {
     std::vector<int> counts;
     for (const json& value : list(key, 0, kMaxStages)) {
-      counts.push_back(integer(value, cat("\"", key, "\"[", counts.size(), "]"), 0, kMaxLayers));
+      counts.push_back(integer(value, cat("\"", key, "\"[", counts.size(), "]"), 0, kMaxWorkloadLayers));
     }
     return counts;
   }
@@ -130,7 +130,7 @@ class Reader {
   [[nodiscard]] std::vector<int> printed_stages(const std::string& key) const {
     const std::string text = at(key).get<std::string>();
     const std::optional<std::vector<int>> counts = parse_lengths(text, kMaxStages);
-    if (!counts || std::any_of(counts->begin(), counts->end(), [](int count) { return count > kMaxLayers; })) {
+    if (!counts || std::any_of(counts->begin(), counts->end(), [](int count) { return count > kMaxWorkloadLayers; })) {
       fail("\"", key, "\" is ", quoted_name(text),
            "; it must be a list of numbers of layers, or a text such as \"2,1x4,0\", of at most ", kMaxStages,
            " stages");
@@ -212,7 +212,7 @@ WorkloadFile read_workload_file(const std::filesystem::path& path) {
     }
   }
   workload.hop = reader.has("hop_ms") ? reader.number(reader.at("hop_ms"), "\"hop_ms\"", true, "milliseconds") : 0;
-  for (const json& layer : reader.list("layers", 1, static_cast<std::size_t>(kMaxLayers))) {
+  for (const json& layer : reader.list("layers", 1, static_cast<std::size_t>(kMaxWorkloadLayers))) {
     workload.layers.push_back(reader.work(layer, cat("\"layers\"[", workload.layers.size(), "]")));
   }
   workload.head = reader.work(reader.at("head"), "\"head\"");
@@ -236,7 +236,8 @@ WorkloadFile read_workload_file(const std::filesystem::path& path) {
     workload.fused_waits = reader.at("fused_waits").get<bool>();
   }
   if (reader.has("max_fused_layers")) {
-    file.max_fused_layers = reader.integer(reader.at("max_fused_layers"), "\"max_fused_layers\"", 0, kMaxLayers);
+    file.max_fused_layers =
+        reader.integer(reader.at("max_fused_layers"), "\"max_fused_layers\"", 0, kMaxWorkloadLayers);
   }
   if (reader.has("device")) file.device = reader.device();
   const int num_layers = workload.num_layers();

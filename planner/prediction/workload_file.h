@@ -37,7 +37,7 @@ struct WorkloadFile {
 
 // The largest step that is accepted. Up to it every command needs at most about 2 s (with a fast
 // search) and 512 MB.
-inline constexpr std::int64_t kMaxGpus = 256, kMaxLayers = 1024, kMaxMicrobatches = 65536, kMaxRounds = 128;
+inline constexpr std::int64_t kMaxGpus = 256, kMaxWorkloadLayers = 1024, kMaxMicrobatches = 65536, kMaxRounds = 128;
 inline constexpr std::int64_t kMaxLayerMicrobatches = 1'048'576;  // layers times microbatches
 
 // Reads and checks a workload file. Throws rp::Error (kBadInput) naming the file, the entry and

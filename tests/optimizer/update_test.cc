@@ -14,6 +14,7 @@
 
 #include "kernels/cpu/float16.h"
 #include "kernels/cpu/update_kernels.h"
+#include "tests/common/random_floats.h"
 #include "tests/optimizer/update_golden.h"
 
 namespace rp {
@@ -81,8 +82,8 @@ struct Group {
         v(old_master),
         working(shape.working, shape.num_elements, shape.offset) {
     std::mt19937 random(static_cast<unsigned>(shape.num_elements * 64 + shape.offset));
-    std::normal_distribution<float> normal;
-    std::uniform_real_distribution<float> exponent(-30, 10);
+    NormalFloats normal;
+    UniformFloats exponent(-30, 10);
     const auto number = [&] {
       const auto kind = random() % 16;
       return kind == 0 ? 0.0F : kind == 1 ? -0.0F : normal(random) * std::exp2(exponent(random));

@@ -37,13 +37,9 @@ at::Tensor quantised(const LayerTensor& tensor, const at::Tensor& value) {
   return bytes;
 }
 
-at::Tensor defined_values(const LayerTensor& tensor, const at::Tensor& bytes) {
-  const QuantisedWeights weights{tensor.quantised_shape(), static_cast<const std::byte*>(bytes.const_data_ptr())};
-  const std::int64_t per_matrix = weights.shape.num_elements();
-  const at::Tensor values = at::empty(tensor.shape, at::kFloat);
-  for (std::int64_t i = 0; i < values.numel(); ++i)
-    values.mutable_data_ptr<float>()[i] = defined_value(matrix_of(weights, i / per_matrix), i % per_matrix);
-  return values;
+at::Tensor expanded(const LayerTensor& tensor, const at::Tensor& bytes) {
+  return at::tensor(defined_values({tensor.quantised_shape(), static_cast<const std::byte*>(bytes.const_data_ptr())}))
+      .view(tensor.shape);
 }
 
 }  // namespace
@@ -58,7 +54,7 @@ void DrawnWeights::initialize(const std::string& parameter, const at::Tensor& va
     return;
   }
   const at::Tensor bytes = quantised(*tensor, drawn);
-  value.copy_(value.scalar_type() == at::kByte ? bytes : defined_values(*tensor, bytes));
+  value.copy_(value.scalar_type() == at::kByte ? bytes : expanded(*tensor, bytes));
 }
 
 std::string DrawnWeights::formats() const {

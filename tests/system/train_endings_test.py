@@ -140,7 +140,7 @@ class PauseTest(LaunchedTest):
             time.sleep(0.02)
 
     def words(self):
-        return self.command(settings(self.output, max_steps=700), ["--workers", "2", "--wait-timeout", "2"])
+        return self.command(settings(self.output, max_steps=250), ["--workers", "2", "--wait-timeout", "2"])
 
     def test_a_stop_signal(self):
         process = subprocess.Popen(self.words(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -182,7 +182,7 @@ class PauseTest(LaunchedTest):
 
     def test_the_key_does_nothing_where_no_shell_could_let_the_run_go_on(self):
         leader, follower = pty.openpty()
-        process = subprocess.Popen(self.command(settings(self.output, max_steps=300), ["--workers", "2"]), stdin=follower, stdout=follower,
+        process = subprocess.Popen(self.command(settings(self.output, max_steps=150), ["--workers", "2"]), stdin=follower, stdout=follower,
                                    stderr=follower, start_new_session=True, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
         self.addCleanup(process.kill)
         os.close(follower)
@@ -367,6 +367,7 @@ class StandardOutputTest(LaunchedTest):
         for number, code in ((signal.SIGTERM, 75), (signal.SIGINT, 130)):
             with self.subTest(number):
                 read_end, write_end = os.pipe()
+                fcntl.fcntl(write_end, fcntl.F_SETPIPE_SZ, 4096)  # some 40 steps fill it
                 process = subprocess.Popen(self.command(settings(self.output, max_steps=1000000), ["--workers", "2"]), stdout=write_end,
                                            stderr=subprocess.PIPE, text=True)
                 self.addCleanup(process.kill)
@@ -375,7 +376,7 @@ class StandardOutputTest(LaunchedTest):
                 steps, previous = 0, -1
                 while writable.poll(0) or steps != previous:  # until the run waits for its reader
                     self.assertIsNone(process.poll(), "the run has ended")
-                    time.sleep(1)
+                    time.sleep(0.5)
                     previous, steps = steps, len(metrics(self.output)) if (self.output / "metrics.jsonl").exists() else 0
                 process.send_signal(number)
                 start = time.monotonic()

@@ -11,8 +11,6 @@
 namespace rp {
 namespace {
 
-using test::kLong;
-
 constexpr std::uint64_t kPiece = kMinBulkPieceBytes;
 constexpr std::uint64_t kUnderWay = 2;  // pieces of long copies
 
@@ -61,7 +59,7 @@ TEST_F(BulkCopiesTest, LetAnOutputPassAfterTwoPieces) {
   BulkCopies copies(stream, true);
   int waits = 0;
   const auto wait = [&](const auto& has_room) {
-    EXPECT_EQ(has_room({&test::kNeverStop, 0}), WaitResult::kTimedOut) << "it waits without need";
+    EXPECT_EQ(has_room({&kNeverStop, 0}), WaitResult::kTimedOut) << "it waits without need";
     EXPECT_EQ(stream.pieces_under_way(), kUnderWay);
     if (waits++ == 0) stream.copy(nullptr, nullptr, 1);  // an urgent copy, behind two pieces
     for (int i = 0; i < 2; ++i) stream.do_one();         // one piece and its signal
@@ -80,7 +78,7 @@ TEST_F(BulkCopiesTest, LetAnOutputPassAfterTwoPieces) {
 TEST_F(BulkCopiesTest, GoOnWhereTheLastCopyEnded) {
   BulkCopies copies(stream, true);
   const auto wait = [&](const auto& has_room) {
-    while (has_room({&test::kNeverStop, 0}) != WaitResult::kReached) stream.do_one();
+    while (has_room({&kNeverStop, 0}) != WaitResult::kReached) stream.do_one();
     return true;
   };
   for (int i = 0; i < 5; ++i) {

@@ -9,8 +9,6 @@
 namespace rp {
 namespace {
 
-using test::kLong;
-
 // Aligned like the blocks of an arena.
 struct Block {
   std::vector<std::uint64_t> memory;
@@ -43,7 +41,7 @@ TEST(InputBuffers, GiveTheTensorsOfEachKindWithTheirPlaces) {
   inputs.upload(0, BlockKind::kArguments, 0, arguments.data(), arguments.bytes, stream);
   inputs.publish_recomputable(0, stream);
   EXPECT_EQ(inputs.wait_recomputable(0, kLong), WaitResult::kReached);
-  EXPECT_EQ(inputs.wait_uploaded(0, {&test::kNeverStop, 0}), WaitResult::kTimedOut);
+  EXPECT_EQ(inputs.wait_uploaded(0, {&kNeverStop, 0}), WaitResult::kTimedOut);
   const auto gradient = block_of({test::float_tensor(two)});
   inputs.upload(0, BlockKind::kGradient, 3, gradient.data(), gradient.bytes, stream);
   inputs.publish_uploaded(0, stream);
@@ -70,7 +68,7 @@ TEST(InputBuffers, GiveTheTensorsOfEachKindWithTheirPlaces) {
 TEST(InputBuffers, HoldTwoMicrobatchesAndNoThirdBeforeOneIsComputed) {
   CpuDevice device;
   InputBuffers inputs(device);
-  const WaitLimits at_once{&test::kNeverStop, 0};
+  const WaitLimits at_once{&kNeverStop, 0};
   EXPECT_EQ(inputs.wait_free(0, at_once), WaitResult::kReached);
   EXPECT_EQ(inputs.wait_free(1, at_once), WaitResult::kReached);
   EXPECT_EQ(inputs.wait_free(2, at_once), WaitResult::kTimedOut);

@@ -23,7 +23,7 @@ class OutputWriterTest : public testing::Test {
   void TearDown() override { device_.stream(StreamKind::kDownload).drain(); }
 
   void wait_for_event(EventInEpoch event) {
-    ASSERT_EQ(store_->worker_words(0).events.wait_at_least(event, test::kLong), WaitResult::kReached);
+    ASSERT_EQ(store_->worker_words(0).events.wait_at_least(event, kLong), WaitResult::kReached);
   }
   const BlockPlace& place(int boundary, int microbatch) {
     return table_.place(BlockKind::kActivation, boundary, microbatch);
@@ -62,7 +62,7 @@ TEST_F(OutputWriterTest, PublishesTheEventOfAMicrobatchWithoutOutput) {
 }
 
 TEST_F(OutputWriterTest, HasRoomForTheOutputsOfTwoMicrobatchesUntilTheyAreCopied) {
-  const WaitLimits at_once{&test::kNeverStop, 0};
+  const WaitLimits at_once{&kNeverStop, 0};
   std::atomic<bool> goes_on{false};
   device_.stream(StreamKind::kDownload)
       .call([](void* flag) { static_cast<std::atomic<bool>*>(flag)->wait(false); }, &goes_on);
@@ -73,7 +73,7 @@ TEST_F(OutputWriterTest, HasRoomForTheOutputsOfTwoMicrobatchesUntilTheyAreCopied
   EXPECT_EQ(writer_.wait_room(at_once), WaitResult::kTimedOut);
   goes_on.store(true);
   goes_on.notify_all();
-  EXPECT_EQ(writer_.wait_room(test::kLong), WaitResult::kReached);
+  EXPECT_EQ(writer_.wait_room(kLong), WaitResult::kReached);
 }
 
 TEST_F(OutputWriterTest, UsesAgainWhatTheCoordinatorFreed) {
@@ -97,7 +97,7 @@ TEST_F(OutputWriterTest, IgnoresFreesOfAnotherEpoch) {
 TEST_F(OutputWriterTest, SaysWhenTheBudgetIsSpent) {
   expect_error(ExitCode::kNoResource, {"activations of worker 0", "budget"}, [&] {
     for (int i = 0; i < 10; ++i) {
-      ASSERT_EQ(writer_.wait_room(test::kLong), WaitResult::kReached);
+      ASSERT_EQ(writer_.wait_room(kLong), WaitResult::kReached);
       writer_.write(command_, 0, output(1, std::vector<float>(250'000, 1)));
     }
   });

@@ -56,7 +56,7 @@ TEST(TaskRanges, OfAWorkerAreItsTasksAndTheirMicrobatches) {
   RingReader<Completion> completions = worker.store->completion_reader(0);
   Completion completion;
   for (int task = 0; task < 2; ++task) {
-    ASSERT_EQ(completions.wait(test::kLong), WaitResult::kReached);
+    ASSERT_EQ(completions.wait(kLong), WaitResult::kReached);
     ASSERT_TRUE(completions.try_pop(completion));
   }
   worker.finish();

@@ -16,12 +16,10 @@
 #include "device/cpu_device.h"
 #include "hoststore/data_checksum.h"
 #include "roundpipe/error.h"
+#include "tests/common/wait_limits.h"
 #include "worker/worker.h"
 
 namespace rp::test {
-
-inline constexpr std::atomic<bool> kNeverStop{false};
-inline constexpr WaitLimits kLong{&kNeverStop, 20 * kNsPerSecond};
 
 struct TwoLayers {
   std::int64_t wait_timeout_ns = 20 * kNsPerSecond;

@@ -10,7 +10,6 @@
 namespace rp {
 namespace {
 
-using test::kLong;
 using test::ServedWorker;
 
 constexpr std::int64_t kShort = 100 * kNsPerMs;
@@ -69,7 +68,7 @@ TEST(Worker, ClearsItsAccumulatorsWhileWeightsAreMissing) {
   Command command = test::fused_command();
   command.version = Version(1);
   worker.push(command);
-  EXPECT_EQ(worker.executor.cleared.wait_at_least(1, test::kLong), WaitResult::kReached);
+  EXPECT_EQ(worker.executor.cleared.wait_at_least(1, kLong), WaitResult::kReached);
   worker.store->published(GroupId(1)).publish(Version(1));
   EXPECT_EQ(next_completion(*worker.store).outcome, TaskOutcome::kDone);
   worker.finish();
@@ -220,7 +219,7 @@ TEST(Worker, WarmsUpBeforeItAsksForCommandsAndBeforeAnyCopy) {
   }
   worker.executor.warming = [&] {
     // This is long enough for a weight uploader that does not wait.
-    EXPECT_EQ(worker.store->worker_words(0).acknowledged.wait_at_least(1, {&test::kNeverStop, kShort}),
+    EXPECT_EQ(worker.store->worker_words(0).acknowledged.wait_at_least(1, {&kNeverStop, kShort}),
               WaitResult::kTimedOut);
     is_warm.store(true);
   };

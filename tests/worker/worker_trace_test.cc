@@ -46,7 +46,7 @@ TEST_F(WorkerTraceTest, HasEachTaskMicrobatchAndCopyOnceOnTheTrackOfWhoDidIt) {
     RingReader<Completion> ring = worker.store->completion_reader(0);
     Completion completion;
     for (int i = 0; i < 2; ++i) {
-      ASSERT_EQ(ring.wait(test::kLong), WaitResult::kReached);
+      ASSERT_EQ(ring.wait(kLong), WaitResult::kReached);
       ASSERT_TRUE(ring.try_pop(completion));
     }
     worker.finish();

@@ -19,7 +19,7 @@ void read_gemma3(const ConfigSection& file, ModelConfig& config) {
   layer.attention.scale = 1 / std::sqrt(query_scalar);
   add_layers(file, layer, config);
   const char* pattern_key = file.has("sliding_window_pattern") ? "sliding_window_pattern" : "_sliding_window_pattern";
-  const std::int64_t pattern = file.has(pattern_key) ? file.integer(pattern_key, kMaxLayers) : 6;
+  const std::int64_t pattern = file.has(pattern_key) ? file.integer(pattern_key, kMaxHiddenLayers) : 6;
   read_windows(
       file, config, [pattern](std::int64_t i) { return (i + 1) % pattern != 0; }, 4096);
   const RopesByType ropes =

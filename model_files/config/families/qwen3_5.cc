@@ -55,7 +55,7 @@ void add_hybrid_layers(const ConfigSection& file, const DecoderLayerConfig& full
   add_layers(file, full, config);
   const std::vector<std::string> types = read_layer_types(file, config.num_layers(), "linear_attention");
   const std::int64_t interval =
-      file.has("full_attention_interval") ? file.integer("full_attention_interval", kMaxLayers) : 4;
+      file.has("full_attention_interval") ? file.integer("full_attention_interval", kMaxHiddenLayers) : 4;
   for (std::int64_t i = 0; i < config.num_layers(); ++i) {
     const auto place = static_cast<std::size_t>(i);
     const bool is_full = types.empty() ? (i + 1) % interval == 0 : types[place] == "full_attention";

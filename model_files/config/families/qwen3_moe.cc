@@ -19,7 +19,7 @@ void read_qwen3_moe(const ConfigSection& file, ModelConfig& config) {
   sparse.mlp.experts = read_experts(file, file.has("num_experts") ? "num_experts" : "num_local_experts");
   sparse.mlp.experts->normalises = file.boolean("norm_topk_prob", false);
   add_layers(file, sparse, config);
-  const std::int64_t step = file.has("decoder_sparse_step") ? file.integer("decoder_sparse_step", kMaxLayers) : 1;
+  const std::int64_t step = file.has("decoder_sparse_step") ? file.integer("decoder_sparse_step", kMaxHiddenLayers) : 1;
   const std::vector<std::int64_t> named = file.integers("mlp_only_layers", 0, config.num_layers() - 1);
   const std::set<std::int64_t> without(named.begin(), named.end());
   for (std::int64_t i = 0; i < config.num_layers(); ++i) {

@@ -14,7 +14,7 @@ std::vector<std::int64_t> read_rotations(const ConfigSection& file, std::int64_t
   }
   if (!rotates.empty()) return rotates;
   const std::int64_t interval =
-      file.has("no_rope_layer_interval") ? file.integer("no_rope_layer_interval", kMaxLayers) : 4;
+      file.has("no_rope_layer_interval") ? file.integer("no_rope_layer_interval", kMaxHiddenLayers) : 4;
   for (std::int64_t i = 0; i < num_layers; ++i) rotates.push_back((i + 1) % interval == 0 ? 0 : 1);
   return rotates;
 }

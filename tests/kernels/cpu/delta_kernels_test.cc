@@ -1,4 +1,5 @@
 #include "kernels/cpu/delta_kernels.h"
+#include "tests/common/random_floats.h"
 
 #include <gtest/gtest.h>
 
@@ -13,7 +14,7 @@ namespace {
 
 std::vector<float> normal_floats(std::int64_t count, float scale = 1) {
   static std::mt19937 generator(11);
-  std::normal_distribution<float> normal(0, scale);
+  NormalFloats normal(0, scale);
   std::vector<float> result(static_cast<std::size_t>(count));
   for (float& value : result) value = normal(generator);
   return result;

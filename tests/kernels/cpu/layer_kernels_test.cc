@@ -1,4 +1,5 @@
 #include "kernels/cpu/layer_kernels.h"
+#include "tests/common/random_floats.h"
 
 #include <gtest/gtest.h>
 
@@ -19,7 +20,7 @@ constexpr std::int64_t kLengths[] = {1, 2, 15, 16, 17, 31, 33, 48, 100};
 
 std::vector<float> random_floats(std::size_t count, float scale = 1) {
   static std::mt19937 generator(7);
-  std::normal_distribution<float> normal(0, scale);
+  NormalFloats normal(0, scale);
   std::vector<float> result(count);
   for (float& value : result) value = normal(generator);
   return result;

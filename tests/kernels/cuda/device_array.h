@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "kernels/gpu_kernels.h"
+#include "tests/common/random_floats.h"
 
 #ifndef RP_EMULATED_KERNELS
 #include <cuda_runtime_api.h>
@@ -167,7 +168,7 @@ class ElementArray {
 // values.
 inline std::vector<float> random_values(DType dtype, std::int64_t count, unsigned seed, float scale = 1) {
   std::mt19937 generator(seed);
-  std::normal_distribution<float> normal(0, scale);
+  NormalFloats normal(0, scale);
   std::vector<float> result(count);
   for (float& value : result) value = rounded(dtype, normal(generator));
   return result;

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <vector>
 
 #include "kernels/quantised_weights.h"
 
@@ -49,6 +50,16 @@ inline float defined_value(const QuantisedMatrix& m, std::int64_t i) {
     case WeightFormat::kFp8Tensor: return static_cast<float>(e4m3(m.codes[i])) * float_at(m.scales, 0);
   }
   return 0;
+}
+
+// Returns all elements of all matrices.
+inline std::vector<float> defined_values(const QuantisedWeights& weights) {
+  std::vector<float> values;
+  for (std::int64_t matrix = 0; matrix < weights.shape.matrices; ++matrix) {
+    const QuantisedMatrix m = matrix_of(weights, matrix);
+    for (std::int64_t i = 0; i < weights.shape.num_elements(); ++i) values.push_back(defined_value(m, i));
+  }
+  return values;
 }
 
 }  // namespace rp

@@ -10,6 +10,7 @@
 
 #include "kernels/cpu/float16.h"
 #include "kernels/cpu/quantised/weight_kernels.h"
+#include "tests/common/random_floats.h"
 #include "tests/kernels/quantised/random_weights.h"
 
 namespace rp::models {
@@ -38,7 +39,7 @@ struct Values {
 // block whose largest magnitude is 1.
 std::vector<float> random_values(std::int64_t count, unsigned seed) {
   std::mt19937 generator(seed);
-  std::normal_distribution<float> normal(0, 0.02F);
+  NormalFloats normal(0, 0.02F);
   std::vector<float> values(static_cast<std::size_t>(count));
   for (float& value : values) value = generator() % 100 == 0 ? 0.0F : normal(generator);
   for (std::size_t i = 0; i < values.size(); i += 97) values[i] *= 30;
@@ -281,7 +282,7 @@ TEST(QuantiseWeights, ErrorsHaveTheSizeThatTheFormatsAllow) {
                                                   {WeightFormat::kFp8Blocks, 0.03},
                                                   {WeightFormat::kFp8Tensor, 0.03}};
   std::mt19937 generator(7);
-  std::normal_distribution<float> normal(0, 0.02F);
+  NormalFloats normal(0, 0.02F);
   std::vector<float> wanted(256 * 512);
   for (float& value : wanted) value = normal(generator);
   const Values values(DType::kFloat32, wanted);

@@ -10,6 +10,7 @@
 
 #include "common/dtype.h"
 #include "kernels/quantised_weights.h"
+#include "tests/common/random_floats.h"
 
 namespace rp {
 
@@ -36,7 +37,7 @@ inline std::vector<QuantisedShape> border_shapes(WeightFormat format) {
 // size that weights have. Gaps are not zero.
 inline std::vector<std::byte> random_weights(const QuantisedShape& shape, unsigned seed, bool with_nan = false) {
   std::mt19937 generator(seed);
-  std::normal_distribution<float> normal(0.05F, 0.02F);
+  NormalFloats normal(0.05F, 0.02F);
   const QuantisedLayout layout(shape);
   std::vector<std::byte> bytes(layout.num_bytes);
   for (std::byte& byte : bytes) byte = static_cast<std::byte>(generator());
