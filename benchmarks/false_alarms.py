@@ -7,7 +7,7 @@ each run must have the bits of a run that was left alone.
     benchmarks/false_alarms.py --minutes 5 --starve
     benchmarks/false_alarms.py --minutes 10 --debugger
 
-Needs the release build, the small model of its tests (ctest -R make_tiny_model), root for --starve, and gdb for --debugger."""
+Needs the release build, the small model of its tests, root for --starve, and gdb for --debugger."""
 
 import argparse
 import os

@@ -10,7 +10,7 @@ Each run has another combination of 1 to 4 workers, synchronous or asynchronous 
 rounds a step. Three of four kills wait until the thread that applies steps runs. After one kill in seven another one follows
 within 1 s, when the program is being started again. A run is good if it has the same losses, weights, masters and moments, and
 if the program went on each time behind the last step that it had reported. Needs the release build and the small model of its
-tests (ctest -R make_tiny_model)."""
+tests."""
 
 import argparse
 import os

@@ -7,7 +7,7 @@ many end with the same bits, and how long until all processes of a killed run ar
 Each run has another combination of 1 to 4 workers, synchronous or asynchronous steps, adapters or all weights, one or two
 rounds a step. A kill comes up to 1.2 s after the start: while processes start, attach, train or write checkpoints. One in
 eight comes up to 6 s after it. After each kill nothing may be left in /dev/shm. Needs the release build and the small model of
-its tests (ctest -R make_tiny_model)."""
+its tests."""
 
 import argparse
 import os

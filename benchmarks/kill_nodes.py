@@ -8,7 +8,7 @@ The nodes are hosts in network namespaces (tests/system/hosts.py). Each life of 
 two workers. It begins with `rp-launch --hosts` from the newest checkpoint, makes at least one step more, and ends by one of these, in
 turn: SIGKILL of mpirun, of a node's launcher, of a coordinator, of the rp-launch that was started, a cut connection, or a cut
 connection while no node runs on the host of mpirun. With --restart, rp-launch itself goes on after each of them (but after its own
-death), with the hosts that still answer. Needs the release build and the small model of its tests (ctest -R make_tiny_model)."""
+death), with the hosts that still answer. Needs the release build and the small model of its tests."""
 
 import argparse
 import os

@@ -11,8 +11,7 @@ Each run has another combination of 1 to 8 workers, synchronous or asynchronous 
 rounds a step. If there are no hangs, every fifth run is one of bits_program instead of train, which trains four models in one
 session; it is repeated until all harm is done. One kill in three is followed at once by that of another worker, which may
 still be starting. A run is good if it has the same losses, weights, masters and moments, and if no process was lost but those
-that were harmed: a lost coordinator ends it. Needs the release build and the small model of its tests (ctest -R
-make_tiny_model)."""
+that were harmed: a lost coordinator ends it. Needs the release build and the small model of its tests."""
 
 import argparse
 import json

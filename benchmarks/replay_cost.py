@@ -8,7 +8,7 @@ second: what slows the machine down slows down both. On one core nothing overlap
 
 Prints the ratio of the times of a step, for synchronous steps, with and without clipping, and asynchronous ones, and of all
 pairs together, with the interval that contains the mean with a probability of 95 %. The losses must be identical to the last
-bit. Needs the release build and the small model of its tests (ctest -R make_tiny_model), whose configuration it enlarges to 20
+bit. Needs the release build and the small model of its tests, whose configuration it enlarges to 20
 million parameters."""
 
 import argparse

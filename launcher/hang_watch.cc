@@ -112,6 +112,8 @@ std::optional<HangWatch::Culprit> HangWatch::culprit_of(const std::vector<Proces
   if (place >= processes.size() || processes[place].status) return Culprit{.process = 0, .thread = "rp-watch"};
   const ProcessSnapshot& worker = processes[place];
   if (worker.state < ProcessState::kIdle) return std::nullopt;  // it starts
+  // What it waited for may have come since it was stopped.
+  if (worker.is_stopped_by_signal()) return Culprit{.process = place, .thread = "rp-compute", .slot = commit->slot};
   if (waits_for_updates(worker, commit->slot)) {
     return waits_for_other_nodes ? other_node : Culprit{.process = 0, .thread = "rp-updates"};
   }

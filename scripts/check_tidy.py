@@ -1,30 +1,27 @@
 #!/usr/bin/env python3
-"""Runs clang-tidy (.clang-tidy) over the rooms that a build with clang compiled.
+"""Runs clang-tidy (.clang-tidy) over the sources of one target, except those in tests/, as the build compiles them.
 
-    scripts/check_tidy.py [BUILD_DIRECTORY]     default: build/asan
+    scripts/check_tidy.py BUILD_DIRECTORY TARGET
 
-Prints each finding once; exit code 1 if there is one. Tests, benchmarks and the sources of precompiled headers are
-left out.
+The build's target `tidy` calls it for each target (cmake/Tidy.cmake): `scripts/build.sh asan tidy`. Prints each finding once; exit code 1 if
+there is one.
 """
 import json
-import os
 import re
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FINDING = re.compile(r"^(.+?):\d+:\d+: (?:warning|error): ")
 
 
-def sources(build: Path) -> list[str]:
-    """Returns the compiled sources of the rooms; with RP_UNITY, each of them includes several source files."""
-    commands = json.loads((build / "compile_commands.json").read_text())
-    names = [command["file"] for command in commands]
-    relative = [os.path.relpath(name, build if name.startswith(f"{build}/") else ROOT) for name in names]
-    left_out = re.compile(r"tests/|benchmarks/|.*(cmake_pch|_headers\.cc$)")
-    return [name for name, place in zip(names, relative) if not left_out.match(place)]
+def sources(build: Path, target: str) -> list[str]:
+    """Returns the compiled sources of a target; with RP_UNITY, each of them includes several source files."""
+    names = [command["file"] for command in json.loads((build / "compile_commands.json").read_text())
+             if f"/CMakeFiles/{target}.dir/" in command["command"]]
+    left_out = re.compile(rf"({re.escape(str(build))}|{re.escape(str(ROOT))})/tests/|.*/cmake_pch")
+    return [name for name in names if not left_out.match(name)]
 
 
 def findings(build: Path, source: str) -> list[str]:
@@ -42,16 +39,17 @@ def findings(build: Path, source: str) -> list[str]:
 
 
 def main() -> int:
-    build = (Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "build/asan").resolve()
-    if not (build / "compile_commands.json").exists():
-        print(f"check_tidy.py: {build} has no compile_commands.json; build the preset asan first", file=sys.stderr)
+    if len(sys.argv) != 3:
+        print("check_tidy.py: give a build directory and a target; for all of them: scripts/build.sh asan tidy", file=sys.stderr)
         return 2
-    names = sources(build)
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        all_findings = {finding for found in pool.map(lambda name: findings(build, name), names) for finding in found}
+    build, target = Path(sys.argv[1]).resolve(), sys.argv[2]
+    names = sources(build, target)
+    if not names:
+        print(f"check_tidy.py: {build} compiles no source of a target {target}", file=sys.stderr)
+        return 2
+    all_findings = {finding for name in names for finding in findings(build, name)}
     for finding in sorted(all_findings):
         print(finding.replace(f"{ROOT}/", ""))
-    print(f"check_tidy.py: {len(all_findings)} findings in {len(names)} compiled sources")
     return 1 if all_findings else 0
 
 

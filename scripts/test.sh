@@ -49,6 +49,14 @@ build() {
   fi
 }
 
+# tidy: runs clang-tidy over what was compiled anew. Returns false if it finds something.
+tidy() {
+  note "clang-tidy"
+  beside scripts/build.sh asan tidy >"$results/tidy.log" 2>&1 && return
+  grep -vE '^\[[0-9]+/[0-9]+\] ' "$results/tidy.log" | tail -n 100
+  return 1
+}
+
 # suite PRESET NAME [ctest options...]: runs tests of a built preset. Returns false if one fails.
 suite() {
   local preset=$1 name=$2 begin=$SECONDS failed=0
@@ -75,23 +83,22 @@ if build release; then
   ctest --test-dir build/release --show-only=json-v1 >"$results/release.json"
   check "names of tests in docs/features.md" /usr/bin/python3 scripts/check_features.py --names docs/features.md "$results/release.json"
   check "tests of release-units" suite release release-units -j"$jobs" -L 'unit|protocol' -LE slow
-  # The results of these tests do not depend on timing.
-  check "tests of release-untimed" suite release release-untimed -j"$jobs" -L untimed "${not_slow[@]}"
   # These tests run several processes each and mostly wait. They run one at a time (two, where one hardly computes), so that their
-  # deadlines are meaningful, while the other presets are built and tested with what they leave of the processors.
+  # deadlines are meaningful. All others run with what they leave of the processors.
   set -m  # as a process group of their own, which an interrupted test.sh ends
   suite release release-systems -j2 -LE "unit|protocol|untimed$without_slow" </dev/null &
   systems=$!
   set +m
   trap 'kill -- "-$systems" 2>/dev/null' EXIT
+  # The results of these tests do not depend on timing.
+  runner=beside check "tests of release-untimed" suite release release-untimed -j"$jobs" -L untimed "${not_slow[@]}"
 fi
 built=()
 for preset in asan tsan; do
   build "$preset" && built+=("$preset")
 done
 if [[ " ${built[*]} " == *" asan "* ]]; then
-  note "clang-tidy"
-  check clang-tidy beside scripts/check_tidy.py build/asan
+  check clang-tidy tidy
 fi
 for preset in "${built[@]}"; do
   # ThreadSanitizer knows neither what another process does nor that two addresses are the same memory: with workers as processes, or

@@ -16,6 +16,7 @@ OTHERS = ("libhwloc", "libc10", "libgomp")  # libraries whose own calls are not 
 TORCH = "libtorch_cpu"
 FILE_SYSTEM = ("libstdc++", TORCH)  # libraries that contain std::filesystem: LibTorch has a copy of its own
 END_S = 1.0  # time after the end of a run, after which nothing of it may be left
+NAME_S = 20  # longer than another run has a name in /dev/shm, which is while it starts, with what others leave of the processors
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,10 +99,12 @@ def shared_memory() -> set[str]:
 
 
 def what_is_left(mark: str, temporary: Path, present_before: set[str]) -> list[str]:
-    """Returns what is left after END_S. Concurrent runs have names in /dev/shm only for a moment."""
-    end = time.monotonic() + END_S
+    """Returns what is left after END_S."""
+    begin = time.monotonic()
+    while (processes := processes_of(mark)) and time.monotonic() < begin + END_S:
+        time.sleep(0.02)
     memory = shared_memory() - present_before
-    while ((processes := processes_of(mark)) or memory) and time.monotonic() < end:
+    while memory and time.monotonic() < begin + NAME_S:
         time.sleep(0.02)
         memory &= shared_memory()
     for pid in processes:

@@ -215,6 +215,17 @@ TEST_F(HangWatchTest, WhatWaitsForUpdatesIsNotAtFault) {
   EXPECT_FALSE(watch_.check(processes_, now_ns_, notes_));
 }
 
+TEST_F(HangWatchTest, AStoppedWorkerIsAtFaultWhateverItWaitedForWhenItWasStopped) {
+  watch_.set_wait_timeout(1, false);
+  processes_[2].waits = {{"weights", {.kind = WaitKind::kWeights, .slot = 57}}};
+  EXPECT_GT(silence(), 0);
+  EXPECT_EQ(hang_->process, 0U);
+  processes_[2].kernel_state = 'T';
+  EXPECT_GT(silence(), 0);
+  EXPECT_EQ(hang_->process, 2U);
+  EXPECT_THAT(hang_->what, HasSubstr("is stopped by a signal: for 1.0 s nothing was computed or updated"));
+}
+
 TEST_F(HangWatchTest, ARunWithoutWorkWaitsForItsProgram) {
   processes_[0].waits = {{"commit", {.kind = WaitKind::kNextSlot}}};
   progress();
