@@ -11,7 +11,7 @@
 #include "common/text.h"
 #include "planner/compare_command.h"
 #include "planner/options.h"
-#include "planner/plan_command.h"
+#include "planner/plan_report.h"
 #include "planner/published_runs.h"
 #include "planner/simulate_command.h"
 #include "planner/timeline/timeline_page.h"

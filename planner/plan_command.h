@@ -10,7 +10,6 @@
 #include "model_files/profile_file.h"
 #include "planner/options.h"
 #include "planner/prediction/run_prediction.h"
-#include "planner/timeline/timeline_page.h"
 
 namespace rp {
 
@@ -36,14 +35,8 @@ struct PlanAnswer {
 };
 
 // Answers `rp-plan plan`. What does not fit is part of the answer. `for_page`: includes what
-// answer_page() draws. Throws rp::Error: kUsage for an unknown preset or profile, kBadInput for a
+// answer_page() draws (plan_report.h). Throws rp::Error: kUsage for an unknown preset or profile, kBadInput for a
 // folder or file that does not contain one.
 [[nodiscard]] PlanAnswer answer_question(const ModelQuestion& question, Effort effort, bool for_page = false);
-
-[[nodiscard]] std::string answer_text(const PlanAnswer& answer);
-[[nodiscard]] std::string answer_json(const PlanAnswer& answer);
-// Returns a page with two steps, their copies and their updates. REQUIRES: the answer was made with
-// `for_page`.
-[[nodiscard]] TimelinePage answer_page(const PlanAnswer& answer);
 
 }  // namespace rp

@@ -8,7 +8,7 @@
 #include "common/nodes.h"
 #include "common/text.h"
 #include "model_files/profile_file.h"
-#include "planner/plan_command.h"
+#include "planner/plan_report.h"
 #include "tests/common/expect_refusal.h"
 
 namespace rp::test {

@@ -8,6 +8,7 @@
 
 #include "common/text.h"
 #include "model_files/profile_file.h"
+#include "planner/plan_report.h"
 #include "tests/common/expect_refusal.h"
 #include "tests/common/temp_directory.h"
 
