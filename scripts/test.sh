@@ -29,14 +29,13 @@ export OMP_WAIT_POLICY=passive
 
 note() { printf '\n== %s (after %d s)\n' "$1" "$SECONDS"; }
 
-# beside COMMAND...: runs a command with the processor time that no other wants.
-beside() { chrt --idle 0 "$@"; }
+beside=()  # while tests with deadlines run: what makes all other commands use only the processor time that these leave
 
 # build PRESET: returns false if the build fails.
 build() {
   local preset=$1
   note "$preset: build"
-  if ! beside scripts/build.sh "$preset" >"$results/$preset.build.log" 2>&1; then
+  if ! "${beside[@]}" scripts/build.sh "$preset" >"$results/$preset.build.log" 2>&1; then
     tail -n 40 "$results/$preset.build.log"
     echo "test.sh: the build of $preset failed; all of its output is in $results/$preset.build.log" >&2
     failed_phases+=("build of $preset")
@@ -52,7 +51,7 @@ build() {
 # tidy: runs clang-tidy over what was compiled anew. Returns false if it finds something.
 tidy() {
   note "clang-tidy"
-  beside scripts/build.sh asan tidy >"$results/tidy.log" 2>&1 && return
+  "${beside[@]}" scripts/build.sh asan tidy >"$results/tidy.log" 2>&1 && return
   grep -vE '^\[[0-9]+/[0-9]+\] ' "$results/tidy.log" | tail -n 100
   return 1
 }
@@ -61,7 +60,7 @@ tidy() {
 suite() {
   local preset=$1 name=$2 begin=$SECONDS failed=0
   shift 2
-  ${runner:-} ctest --test-dir "build/$preset" --output-on-failure --no-tests=error --output-junit "$PWD/$results/$name.xml" \
+  "${beside[@]}" ctest --test-dir "build/$preset" --output-on-failure --no-tests=error --output-junit "$PWD/$results/$name.xml" \
     "$@" >"$results/$name.log" 2>&1 || failed=1
   note "$name: tests, begun after $begin s"
   # Prints the failed tests with their output, without the list of passed tests.
@@ -90,8 +89,9 @@ if build release; then
   systems=$!
   set +m
   trap 'kill -- "-$systems" 2>/dev/null' EXIT
+  beside=(chrt --idle 0)
   # The results of these tests do not depend on timing.
-  runner=beside check "tests of release-untimed" suite release release-untimed -j"$jobs" -L untimed "${not_slow[@]}"
+  check "tests of release-untimed" suite release release-untimed -j"$jobs" -L untimed "${not_slow[@]}"
 fi
 built=()
 for preset in asan tsan; do
@@ -105,7 +105,7 @@ for preset in "${built[@]}"; do
   # over mappings of their own, it sees less than over one mapping.
   except=(-LE slow)
   [[ $preset == tsan ]] && except+=(-E 'EveryInstructionSet|TaskFile.ThatIsDamaged|DirectWriter|two mappings|[(/]processes|OfTwoToEightProcesses|GpuReplay')
-  runner=beside check "tests of $preset" suite "$preset" "$preset" -j$((jobs + 1)) -L 'unit|protocol' "${except[@]}"  # some only wait
+  check "tests of $preset" suite "$preset" "$preset" -j$((jobs + 1)) -L 'unit|protocol' "${except[@]}"  # some only wait
 done
 [[ $systems ]] && check "tests of release-systems" wait "$systems"
 

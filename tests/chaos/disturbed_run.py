@@ -15,8 +15,8 @@ WRITES = ("write", "pwrite", "writev")  # the calls that may be short
 OTHERS = ("libhwloc", "libc10", "libgomp")  # libraries whose own calls are not tested
 TORCH = "libtorch_cpu"
 FILE_SYSTEM = ("libstdc++", TORCH)  # libraries that contain std::filesystem: LibTorch has a copy of its own
-END_S = 1.0  # time after the end of a run, after which nothing of it may be left
-NAME_S = 20  # longer than another run has a name in /dev/shm, which is while it starts, with what others leave of the processors
+END_S = 1.0  # time after the end of a run, after which none of its processes may be left
+NAME_S = 20  # Another run has a name in /dev/shm only while it starts, which takes less time than this.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,7 +99,7 @@ def shared_memory() -> set[str]:
 
 
 def what_is_left(mark: str, temporary: Path, present_before: set[str]) -> list[str]:
-    """Returns what is left after END_S."""
+    """Returns the processes that are left after END_S, and the names in /dev/shm that are left after NAME_S."""
     begin = time.monotonic()
     while (processes := processes_of(mark)) and time.monotonic() < begin + END_S:
         time.sleep(0.02)

@@ -1,8 +1,11 @@
 // What is computed from the gradients of a group before its update: sums, squares, rounded gradients and signs of
 // loads.
+#include "optimizer/update.h"
+
+#include <gtest/gtest.h>
+
 #include <limits>
 
-#include "optimizer/update.h"
 #include "tests/optimizer/weight_group.h"
 
 namespace rp {

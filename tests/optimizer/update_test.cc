@@ -1,5 +1,7 @@
 #include "optimizer/update.h"
 
+#include <gtest/gtest.h>
+
 #include <cstring>
 #include <limits>
 

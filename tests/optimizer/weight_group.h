@@ -2,8 +2,6 @@
 // Weight groups with random numbers, and what kernels/update_arguments.h defines that an update does to them.
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>

@@ -16,7 +16,7 @@ BIN = pathlib.Path(sys.argv.pop(1)).resolve()
 PROGRAM = pathlib.Path(sys.argv.pop(1)).resolve()
 REPETITIONS = int(sys.argv.pop(1))
 DEADLINE = 60
-NAME_S = 20  # longer than a run of another test has a name in /dev/shm, which is while it starts
+NAME_S = 20  # A run of another test has a name in /dev/shm only while it starts, which takes less time than this.
 DUMP = "what the processes do now:"
 NOTICE = f"{PROGRAM.name}: no further round is begun; Ctrl-C again ends at once\n"
 

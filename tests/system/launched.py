@@ -15,7 +15,7 @@ from pathlib import Path
 PROGRAMS = Path(os.environ["RP_PROGRAMS"])  # the folder with rp-launch and train
 SAMPLE = Path(os.environ["RP_TINY_MODEL"])  # created by make_tiny_model.py
 DEADLINE_S = 60
-NAME_S = 20  # longer than a run has a name in /dev/shm, which is while it starts, with what others leave of the processors
+NAME_S = 20  # A run has a name in /dev/shm only while it starts. That takes less time than this, even if other tests use the processors.
 # For rp-launch: the death of a worker, or of the coordinator, ends the run.
 ABORT = ["--on-worker-failure", "abort", "--on-coordinator-failure", "abort"]
 GPU = os.environ.get("RP_TEST_GPU")  # if set, tests that set --workers run these workers on this GPU instead of the `cpu` device

@@ -11,6 +11,7 @@ import unittest
 from dataclasses import dataclass
 from pathlib import Path
 
+SOURCES = Path(__file__).resolve().parents[3] / "kernels" / "cuda"
 DIRECTORY = Path(sys.argv.pop(1))
 GENERATIONS = (80, 86, 89, 90, 120)
 # For a multiprocessor of each generation (CUDA C++ Programming Guide, "Technical Specifications per
@@ -66,9 +67,9 @@ def resident_threads(use: Use, block: int) -> int:
 class KernelCodeTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        said = sorted(DIRECTORY.glob("*.ptxas"))
-        cls.uses = [use for file in said for use in uses(file.read_text())]
-        cls.kernels = {file.stem: instances(file.with_suffix(".ptx").read_text()) for file in said}
+        names = sorted(source.stem for source in SOURCES.glob("*.cu"))
+        cls.uses = [use for name in names for use in uses((DIRECTORY / f"{name}.ptxas").read_text())]
+        cls.kernels = {name: instances((DIRECTORY / f"{name}.ptx").read_text()) for name in names}
 
     def test_whole_packs_are_loaded_and_stored_by_16_bytes(self):
         found = set()
