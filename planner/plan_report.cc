@@ -102,9 +102,13 @@ void print_asked(std::ostringstream& out, const TrainingSetup& setup, const RunP
   const RunResult& run = prediction.run;
   const GpuTime& times = run.gpus;
   const double gpus = prediction.num_gpus, total = times.total();
-  out << (fits_host(setup, prediction) ? "It fits.\n" : "It does not fit the host's memory.\n") << "  each GPU, GiB   "
-      << gib_text(static_cast<double>(prediction.gpu.total())) << " of " << gib_text(setup.gpu.usable_bytes())
-      << " usable: " << items_text(items_of(prediction.gpu)) << "\n"
+  const bool fits = fits_host(setup, prediction);
+  out << (fits ? std::string("It fits.")
+               : cat("It does not fit the host's memory: it needs ", prediction.is_held_by_host ? "at least " : "",
+                     gib_text(static_cast<double>(prediction.host.total())), " GiB."))
+      << "\n"
+      << "  each GPU, GiB   " << gib_text(static_cast<double>(prediction.gpu.total())) << " of "
+      << gib_text(setup.gpu.usable_bytes()) << " usable: " << items_text(items_of(prediction.gpu)) << "\n"
       << (prediction.num_nodes > 1 ? "  each host, GiB  " : "  the host, GiB   ")
       << gib_text(static_cast<double>(prediction.host.total())) << " of " << gib_text(setup.host_bytes) << ": "
       << items_text(items_of(prediction.host)) << "\n"
@@ -116,6 +120,10 @@ void print_asked(std::ostringstream& out, const TrainingSetup& setup, const RunP
       << "; fused " << prediction.fused_layers() << " and the head; backward " << stages_text(prediction.plan.backward)
       << "\n"
       << "  with train: " << train_options_text(setup, prediction) << "\n"
+      << (prediction.is_held_by_host && fits ? "  not the fastest plan, for which the host has too little memory: give "
+                                               "rp-launch --plan a file with the plan of "
+                                               "--json\n"
+                                             : "")
       << std::fixed << std::setprecision(0) << "Speed: " << prediction.tokens_per_s << " tokens/s, "
       << std::setprecision(3) << run.step_ms / 1000 << " s a step (no order of these stages takes less than "
       << prediction.lower_bound_ms / 1000 << ")\n";
@@ -215,6 +223,7 @@ nlohmann::ordered_json row_json(const TrainingSetup& setup, const PredictedRow& 
   json["round_microbatches"] = prediction.round_microbatches;
   json["rounds_per_step"] = prediction.rounds_per_step;
   json["recompute_grain"] = grain_of(prediction);
+  json["is_held_by_host"] = prediction.is_held_by_host;
   json["plan"] = plan_text(prediction.plan, prediction.num_layers);
   json["tokens_per_s"] = prediction.tokens_per_s;
   json["step_ms"] = prediction.run.step_ms;

@@ -1,8 +1,10 @@
 #include "scheduler/plan_cost.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
+#include "common/check.h"
 #include "common/text.h"
 #include "roundpipe/error.h"
 
@@ -34,6 +36,10 @@ bool keep(const std::vector<int>& ends, const std::vector<int>& limits) {
   return std::all_of(ends.begin(), ends.end(), [&](int end) { return end <= limits[std::exchange(first, end)]; });
 }
 
+int longest_end(const std::vector<int>& limits, int first, int fused_start) {
+  return limits.empty() ? fused_start : std::min(limits[first], fused_start);
+}
+
 }  // namespace
 
 Plan plan_of(const Cuts& cuts) {
@@ -45,6 +51,35 @@ Plan plan_of(const Cuts& cuts) {
   for (const int end : cuts.backward) plan.backward.push_back({std::exchange(first, end), end});
   std::reverse(plan.backward.begin(), plan.backward.end());
   return plan;
+}
+
+int kept_inputs(const Cuts& cuts) {
+  std::vector<int> ends;
+  std::set_union(cuts.forward.begin(), cuts.forward.end(), cuts.backward.begin(), cuts.backward.end(),
+                 std::back_inserter(ends));
+  return static_cast<int>(ends.size());
+}
+
+int kept_inputs(const Plan& plan) {
+  Cuts cuts;
+  for (const LayerRange& stage : plan.forward) cuts.forward.push_back(stage.end);
+  for (const LayerRange& stage : plan.backward) cuts.backward.insert(cuts.backward.begin(), stage.end);
+  return kept_inputs(cuts);
+}
+
+Cuts longest_cuts(const StageLimits& limits, int num_layers) {
+  const int fused_start = limits.least_fused_start;
+  RP_ASSERT(fused_start < num_layers);
+  Cuts cuts;
+  for (int first = 0; first < fused_start; first = cuts.backward.back())
+    cuts.backward.push_back(longest_end(limits.backward, first, fused_start));
+  for (int first = 0; first < fused_start; first = cuts.forward.back()) {
+    const int most = longest_end(limits.forward, first, fused_start);
+    const auto after = std::upper_bound(cuts.backward.begin(), cuts.backward.end(), most);
+    const bool is_shared = after != cuts.backward.begin() && after[-1] > first;
+    cuts.forward.push_back(is_shared ? after[-1] : most);
+  }
+  return cuts;
 }
 
 PlanCost::PlanCost(const PlanTask& task)
@@ -74,12 +109,17 @@ PlanCost::PlanCost(const PlanTask& task)
     refuse(cat("the fused stage cannot begin at layer ", limits_.least_fused_start, " of ", num_layers_,
                " with the head"));
   }
+  if (!limits_.most_kept_inputs) return;
+  if (const int least = kept_inputs(longest_cuts(limits_, num_layers_)); least > *limits_.most_kept_inputs) {
+    refuse(cat("no plan keeps fewer than ", least, " inputs of layers; the limit is ", *limits_.most_kept_inputs));
+  }
 }
 
 bool PlanCost::fits(const Cuts& cuts) const {
   const int fused_start = cuts.forward.empty() ? 0 : cuts.forward.back();
   return fused_start >= limits_.least_fused_start && keep(cuts.forward, limits_.forward) &&
-         keep(cuts.backward, limits_.backward);
+         keep(cuts.backward, limits_.backward) &&
+         (!limits_.most_kept_inputs || kept_inputs(cuts) <= *limits_.most_kept_inputs);
 }
 
 const std::vector<StageWork>& PlanCost::stages(const Cuts& cuts) {

@@ -14,12 +14,14 @@
 
 namespace rp {
 
-// The maximum lengths of stages. In these plans the head counts as a layer after the others.
+// The maximum lengths of stages, and how many activations they may keep. In these plans the head counts as a layer
+// after the others.
 struct StageLimits {
   // Element i: the largest end of a stage that begins with layer i; it is more than i. Empty: no
   // limit.
   std::vector<int> forward{}, backward{};
-  int least_fused_start = 0;  // the first layer of the fused stage is at least this one
+  int least_fused_start = 0;              // the first layer of the fused stage is at least this one
+  std::optional<int> most_kept_inputs{};  // the maximum of kept_inputs(), which the host's memory may bound
 };
 
 struct PlanTask {
@@ -40,6 +42,15 @@ struct Cuts {
 };
 [[nodiscard]] Plan plan_of(const Cuts& cuts);
 
+// Returns the number of layers after the first whose input the host keeps for a round, with recompute by stage: those
+// at which a forward, the fused or a backward stage begins.
+[[nodiscard]] int kept_inputs(const Cuts& cuts);
+[[nodiscard]] int kept_inputs(const Plan& plan);
+
+// Returns cuts into the longest stages within the limits of their lengths. If forward stages may be as long as backward
+// stages, no other cuts keep fewer inputs. `num_layers`: including the head.
+[[nodiscard]] Cuts longest_cuts(const StageLimits& limits, int num_layers);
+
 // How many steps are simulated to compare plans whose steps depend on those before: asynchronous ones, and all on
 // several nodes. A few or more from idle GPUs on (kShort, kLong), or as many as in the published figures (kExact: see
 // RoundSimulator::period); fewer if they are synchronous.
@@ -48,7 +59,8 @@ enum class Horizon { kShort, kLong, kExact };
 class PlanCost {
  public:
   // Throws rp::Error (kUsage) if the task has no GPUs or no choices of rounds, if rounds do not
-  // divide the step, or if the limits or the messages are for another model.
+  // divide the step, if the limits or the messages are for another model, or if longest_cuts() keep
+  // more inputs than the limits allow.
   explicit PlanCost(const PlanTask& task);
 
   [[nodiscard]] bool fits(const Cuts& cuts) const;

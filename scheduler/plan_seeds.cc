@@ -106,12 +106,8 @@ class Seeds {
   }
   void add_even(std::uint64_t num_tasks);
   void add_ramps(std::uint64_t num_tasks);
-  void add_single_layers() {
-    Cuts cuts;
-    for (int end = 1; end < cost_.num_layers(); ++end) cuts.forward.push_back(end);
-    cuts.backward = cuts.forward;
-    add(cuts);
-  }
+  void add_shared(int most_kept_inputs, std::uint64_t num_tasks);
+  void add_longest() { add(longest_cuts(task_.limits, cost_.num_layers())); }
   [[nodiscard]] std::vector<PlanCandidate> take() { return std::move(seeds_); }
   [[nodiscard]] bool empty() const { return seeds_.empty(); }
 
@@ -229,6 +225,24 @@ void Seeds::add_ramps(std::uint64_t num_tasks) {
   }
 }
 
+// Forward stages that end where backward stages end keep no inputs of their own.
+void Seeds::add_shared(int most_kept_inputs, std::uint64_t num_tasks) {
+  constexpr int kMostBackwardPerForward = 4;
+  const std::uint64_t until = cost_.num_simulated_tasks() + num_tasks;
+  for (const int start : starts(static_cast<std::size_t>(most_kept_inputs) * kMostBackwardPerForward)) {
+    for (int num_stages = std::min(start, most_kept_inputs); num_stages > 0; --num_stages) {
+      Cuts cuts{.backward = spread(sums_.backward(), start, num_stages)};
+      for (int together = 1; together <= std::min(num_stages, kMostBackwardPerForward); ++together) {
+        if (cost_.num_simulated_tasks() >= until) return;
+        cuts.forward.clear();
+        for (int i = (num_stages - 1) % together; i < num_stages; i += together)
+          cuts.forward.push_back(cuts.backward[i]);
+        for (cuts.round_choice = 0; cuts.round_choice < num_choices(); ++cuts.round_choice) add(cuts);
+      }
+    }
+  }
+}
+
 // Returns the ends of stages over layers [0, end) of at most `longest` ms, or of one layer, packed
 // from the deep end or from the other end.
 std::vector<int> pack_greedily(const std::vector<double>& sums, int end, double longest, bool from_deep_end) {
@@ -295,7 +309,8 @@ std::vector<PlanCandidate> plan_seeds(const PlanTask& task, PlanCost& cost, std:
   } else {
     maker.add_ramps(num_tasks);
   }
-  if (maker.empty()) maker.add_single_layers();
+  if (task.limits.most_kept_inputs) maker.add_shared(*task.limits.most_kept_inputs, num_tasks);
+  if (maker.empty()) maker.add_longest();
   std::vector<PlanCandidate> seeds = maker.take();
   std::stable_sort(seeds.begin(), seeds.end(), [](const auto& a, const auto& b) { return a.step_ms < b.step_ms; });
   std::set<std::tuple<std::size_t, std::size_t, int>> shapes;

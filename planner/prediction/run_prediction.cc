@@ -31,6 +31,7 @@ int own_rounds(const TrainingSetup& setup, const Rounds& rounds) {
 struct Way {
   Rounds rounds;
   RecomputeGrain recompute = RecomputeGrain::kStage;
+  std::optional<int> most_kept_inputs{};  // see StageLimits
 };
 
 // Returns the maximum number of microbatches that a node computes of a step. It keeps the simulation of a run short,
@@ -114,8 +115,10 @@ void fuse_with_head(PlanTask& task, int num_fused) {
 
 // Memory is computed for the largest microbatch, times for the mean one.
 StageLimits limits_of(const TrainingSetup& setup, const Way& way) {
-  return stage_limits(costs_of(setup, std::ceil(sequences_of(setup, way.rounds))), setup.gpu.usable_bytes(),
-                      way.recompute, setup.max_fused_layers);
+  StageLimits limits = stage_limits(costs_of(setup, std::ceil(sequences_of(setup, way.rounds))),
+                                    setup.gpu.usable_bytes(), way.recompute, setup.max_fused_layers);
+  limits.most_kept_inputs = way.most_kept_inputs;
+  return limits;
 }
 
 // Splits of the step are compared by plans from short searches, with the budget that fast_plan()
@@ -129,8 +132,7 @@ PlanChoice compared_plan(const PlanTask& task) {
   return search.best();
 }
 
-// `effort`: how long to search; nullopt: only as long as the comparison of splits needs.
-PlanChoice choose_plan(const TrainingSetup& setup, const Way& way, std::optional<Effort> effort) {
+PlanTask task_of(const TrainingSetup& setup, const Way& way) {
   const RunWork work = run_work(costs_of(setup, sequences_of(setup, way.rounds)), emulated(setup, way));
   PlanTask task{.workload = work.workload,
                 .round_choices = {way.rounds.microbatches},
@@ -138,6 +140,12 @@ PlanChoice choose_plan(const TrainingSetup& setup, const Way& way, std::optional
                 .limits = limits_of(setup, way),
                 .network = plan_network(work.layers, work.nodes)};
   if (setup.exact_fused_layers >= 0) fuse_with_head(task, setup.exact_fused_layers);
+  return task;
+}
+
+// `effort`: how long to search; nullopt: only as long as the comparison of splits needs.
+PlanChoice choose_plan(const TrainingSetup& setup, const Way& way, std::optional<Effort> effort) {
+  const PlanTask task = task_of(setup, way);
   if (!effort) return compared_plan(task);
   return *effort == Effort::kFast ? fast_plan(task) : thorough_plan(task);
 }
@@ -238,22 +246,60 @@ std::vector<Candidate> held_by_layer(const TrainingSetup& setup, const std::vect
 }
 
 struct Best {
-  Way way;
+  Candidate candidate;
   RunPrediction prediction;
 };
 
+constexpr RunLength kBrief{.warm_up = 2, .steps = 2};
+
 // Simulates, with links and updates, the few candidates that are the fastest by computing time
-// alone, and further ones until one fits the host. Returns the best. On several nodes all candidates
-// are simulated, because the network needs longer if a step has more rounds.
-Best best_of(const TrainingSetup& setup, std::vector<Candidate> candidates) {
-  const std::size_t num_simulated = setup.num_nodes > 1 ? candidates.size() : 4;
-  constexpr RunLength kBrief{.warm_up = 2, .steps = 2};
+// alone, and returns the fastest. On several nodes all candidates are simulated, because the network
+// needs longer if a step has more rounds.
+Best fastest_of(const TrainingSetup& setup, std::vector<Candidate> candidates) {
   std::stable_sort(candidates.begin(), candidates.end(),
                    [](const Candidate& a, const Candidate& b) { return a.choice.step_ms < b.choice.step_ms; });
+  if (setup.num_nodes == 1) candidates.resize(std::min<std::size_t>(candidates.size(), 4));
   std::optional<Best> best;
-  for (std::size_t i = 0; i < candidates.size() && (i < num_simulated || !fits_host(setup, best->prediction)); ++i) {
-    RunPrediction next = predict(setup, candidates[i].way, candidates[i].choice, kBrief);
-    if (!best || is_better(setup, next, best->prediction)) best = {candidates[i].way, std::move(next)};
+  for (const Candidate& candidate : candidates) {
+    RunPrediction next = predict(setup, candidate.way, candidate.choice, kBrief);
+    if (!best || next.tokens_per_s > best->prediction.tokens_per_s) best = {candidate, std::move(next)};
+  }
+  return *best;
+}
+
+// Returns a run with the split of the step of `fastest` that fits the host, if one is found. Plans that keep fewer and
+// fewer inputs are searched, beginning with as many as there is memory for. If none fits, the last one keeps the
+// fewest.
+Best held_by_host(const TrainingSetup& setup, const Candidate& fastest) {
+  const PlanTask task = task_of(setup, fastest.way);
+  const int least = kept_inputs(longest_cuts(task.limits, task.workload.num_layers() + 1));
+  Best held{fastest, predict(setup, fastest.way, fastest.choice, kPredictedLength)};
+  while (!fits_host(setup, held.prediction)) {
+    const HostMemory& host = held.prediction.host;
+    const double room = setup.host_bytes - static_cast<double>(host.total() - host.activations);
+    const int present = kept_inputs(held.prediction.plan);
+    if (present <= least || fastest.way.recompute == RecomputeGrain::kLayer) break;  // by layer, all inputs are kept
+    const double affordable = present * room / static_cast<double>(host.activations);
+    Way& way = held.candidate.way;
+    way.most_kept_inputs = std::clamp(static_cast<int>(affordable), least, present - 1);
+    held.candidate.choice = choose_plan(setup, way, std::nullopt);
+    held.prediction = predict(setup, way, held.candidate.choice, kPredictedLength);
+  }
+  return held;
+}
+
+// Returns the fastest run that fits the host, with the plan of a candidate or with longer stages, so that fewer inputs
+// are kept; if none fits, the run that needs the least host memory.
+Best best_held_by_host(const TrainingSetup& setup, const std::vector<Candidate>& candidates) {
+  std::optional<Best> best;
+  for (const Candidate& candidate : candidates) {
+    Best next = held_by_host(setup, candidate);
+    const auto is_better_than = [&](const RunPrediction& other) {
+      if (!fits_host(setup, next.prediction) && !fits_host(setup, other))
+        return next.prediction.host.total() < other.host.total();
+      return is_better(setup, next.prediction, other);
+    };
+    if (!best || is_better_than(best->prediction)) best = std::move(next);
   }
   return *best;
 }
@@ -262,26 +308,23 @@ bool fits(const TrainingSetup& setup, std::int64_t sequence_length) {
   TrainingSetup longer = setup;
   longer.sequence_length = sequence_length;
   const std::vector<LayerCost> costs = costs_of(longer, 1);
+  const RecomputeGrain recompute = setup.recompute.value_or(RecomputeGrain::kStage);
+  Plan plan;
   try {
-    (void)stage_limits(costs, setup.gpu.usable_bytes(), RecomputeGrain::kStage, 0);
+    const StageLimits limits = stage_limits(costs, setup.gpu.usable_bytes(), recompute, setup.max_fused_layers);
+    plan = plan_of(longest_cuts(limits, static_cast<int>(costs.size())));
   } catch (const Error& error) {
     if (error.code() != ExitCode::kNoResource) throw;
     return false;
   }
-  Plan plan;
-  plan.fused_start = static_cast<int>(costs.size()) - 1;
-  for (int layer = 0; layer < plan.fused_start; ++layer) {
-    plan.forward.push_back({layer, layer + 1});
-    plan.backward.insert(plan.backward.begin(), {layer, layer + 1});
-  }
-  const MachineRun one_layer_each =
-      emulated(longer, {.rounds = {.microbatches = setup.num_gpus, .per_step = setup.num_nodes}});
-  HostMemory host = host_memory(costs, plan, one_layer_each.host);
+  const MachineRun run_of_longest = emulated(
+      longer, {.rounds = {.microbatches = setup.num_gpus, .per_step = setup.num_nodes}, .recompute = recompute});
+  HostMemory host = host_memory(costs, plan, run_of_longest.host);
   // The activations of a run need between 0 and `host.activations` bytes. If both bounds lead to
   // the same answer, no simulation is needed.
   if (static_cast<double>(host.total()) <= setup.host_bytes) return true;
   if (static_cast<double>(host.total() - host.activations) > setup.host_bytes) return false;
-  const RunWork work = run_work(costs, one_layer_each);
+  const RunWork work = run_work(costs, run_of_longest);
   const RunResult run = simulate_run(work, stage_works(work.workload, plan), {.warm_up = 1, .steps = 2});
   host.activations = static_cast<std::uint64_t>(run.peak_activation_bytes);
   return static_cast<double>(host.total()) <= setup.host_bytes;
@@ -339,17 +382,22 @@ std::vector<LayerCost> costs_of(const TrainingSetup& setup, double sequences) {
 RunPrediction predict_run(const TrainingSetup& setup, Effort effort) {
   const auto searched = [&](const Way& way) { return predict_in_full(setup, way, choose_plan(setup, way, effort)); };
   const std::vector<Candidate> candidates = candidates_of(setup, setup.recompute.value_or(RecomputeGrain::kStage));
-  if (candidates.size() == 1 && setup.recompute) return searched(candidates.front().way);
-  const Best best = best_of(setup, candidates);
-  RunPrediction result = searched(best.way);
-  // Recompute by layer needs more host memory, so it is not tried if the host has too little
-  // already.
-  if (setup.recompute || !fits_host(setup, best.prediction)) return result;
+  const Best fastest = fastest_of(setup, candidates);
+  RunPrediction result = searched(fastest.candidate.way);
+  if (!fits_host(setup, result)) {
+    // Recompute by layer needs more host memory, so it is not tried.
+    const auto [way, choice] = best_held_by_host(setup, candidates).candidate;
+    result = searched(way);
+    if (!fits_host(setup, result)) result = predict_in_full(setup, way, choice);
+    result.is_held_by_host = way.most_kept_inputs.has_value();
+    return result;
+  }
+  if (setup.recompute) return result;
   const std::vector<Candidate> held = held_by_layer(setup, candidates);
   if (held.empty()) return result;
-  const Best by_layer = best_of(setup, held);
-  if (!is_better(setup, by_layer.prediction, best.prediction, kAsFast)) return result;
-  RunPrediction other = searched(by_layer.way);
+  const Best by_layer = fastest_of(setup, held);
+  if (!is_better(setup, by_layer.prediction, fastest.prediction, kAsFast)) return result;
+  RunPrediction other = searched(by_layer.candidate.way);
   return is_better(setup, other, result, kAsFast) ? other : result;
 }
 

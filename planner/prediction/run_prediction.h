@@ -61,8 +61,9 @@ struct RunPrediction {
   int rounds_per_step = 0;
   double microbatch_sequences = 0;  // sequences in a microbatch, on average
   RecomputeGrain recompute = RecomputeGrain::kStage;
-  Plan plan{};         // counts the head as a layer after the embedding and the decoder layers
-  int num_layers = 0;  // of the plan, including the head
+  bool is_held_by_host = false;  // stages are longer than in faster plans, which need more memory than the host has
+  Plan plan{};                   // counts the head as a layer after the embedding and the decoder layers
+  int num_layers = 0;            // of the plan, including the head
   GpuMemory gpu{};
   HostMemory host{};
   RunResult run{};
@@ -89,8 +90,10 @@ void check_run_size(const TrainingSetup& setup);
 
 // Returns the fastest run that is found. Backward stages recompute by stage, or by layer if that is
 // faster and fits the host. Recompute by layer is tried only if the GPU's memory limits the length
-// of some stage, and allows a longer one by layer. Throws rp::Error: kNoResource if nothing fits
-// the GPU, naming remedies; kUsage if the batch is too small for the microbatches or nodes.
+// of some stage, and allows a longer one by layer. If the fastest run does not fit the host, the
+// stages are made longer, so that fewer activations are kept; if none fits, the run that needs the
+// least host memory is returned. Throws rp::Error: kNoResource if nothing fits the GPU, naming
+// remedies; kUsage if the batch is too small for the microbatches or nodes.
 [[nodiscard]] RunPrediction predict_run(const TrainingSetup& setup, Effort effort);
 
 // Returns the prediction for exactly this plan. REQUIRES: round_microbatches, rounds_per_step and
@@ -99,8 +102,8 @@ void check_run_size(const TrainingSetup& setup);
 
 // Returns the longest sequence, a multiple of 256, whose training fits GPU and host with one
 // sequence in a microbatch and as many microbatches in a round as there are GPUs; 0 if none fits.
-// The result is the same for both recompute grains: they differ only in stages of several layers,
-// and stages of one layer need the least memory.
+// On the GPU both recompute grains fit the same sequences: they differ only in stages of several
+// layers, and stages of one layer need the least memory. On the host, recompute by stage fits longer ones.
 [[nodiscard]] std::int64_t longest_sequence(const TrainingSetup& setup);
 
 }  // namespace rp

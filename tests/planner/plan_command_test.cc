@@ -178,7 +178,7 @@ TEST(PlanCommand, KeepsTheSplitOfTheStepThatWasGiven) {
 TEST(PlanCommand, SaysWhatDoesNotFitAndWhatWould) {
   const PlanAnswer host =
       asked({.model = "qwen3-1.7b", .num_gpus = 2, .host_bytes = std::uint64_t{8} << 30, .batch = 8});
-  EXPECT_NE(answer_text(host).find("It does not fit the host's memory."), std::string::npos);
+  EXPECT_NE(answer_text(host).find("It does not fit the host's memory: it needs at least "), std::string::npos);
   const PlanAnswer gpu = asked({.model = "llama3.1-8b", .sequence_length = 200'000});
   EXPECT_FALSE(gpu.asked.prediction.has_value());
   const std::string text = answer_text(gpu);
@@ -193,6 +193,44 @@ TEST(PlanCommand, SaysWhatDoesNotFitAndWhatWould) {
                [] { (void)asked({.model = "llama3.1-9b"}); });
   expect_error(ExitCode::kUsage, {"rtx4091", "did you mean rtx4090"},
                [] { (void)asked({.model = "qwen3-1.7b", .gpu = "rtx4091"}); });
+}
+
+TEST(PlanCommand, AHostWithLittleMemoryGetsTheFastestPlanThatFits) {
+  TrainingSetup setup{.model = preset_config("qwen3-4b"),
+                      .gpu = gpu_profile("rtx4090").profile,
+                      .server = server_profile("xeon6330-8gpu").profile,
+                      .num_gpus = 4,
+                      .host_bytes = 256 * kGiB,
+                      .batch = 8,
+                      .recompute = RecomputeGrain::kStage};
+  setup.parts.lora = {.rank = 16};
+  setup.parts.frozen_weights = FrozenWeights::kNf4;
+  const RunPrediction fastest = predict_run(setup, Effort::kFast);
+  EXPECT_FALSE(fastest.is_held_by_host);
+
+  setup.host_bytes = kGiB;
+  const RunPrediction none = predict_run(setup, Effort::kFast);
+  EXPECT_FALSE(fits_host(setup, none));
+  const auto least = static_cast<double>(none.host.total()), most = static_cast<double>(fastest.host.total());
+  EXPECT_LT(least, 0.9 * most);
+
+  double before = 0;
+  for (const double part : {0.0, 0.3, 0.6}) {
+    SCOPED_TRACE(part);
+    setup.host_bytes = least + part * (most - least);
+    const RunPrediction held = predict_run(setup, Effort::kFast);
+    EXPECT_TRUE(fits_host(setup, held));
+    EXPECT_TRUE(held.is_held_by_host);
+    EXPECT_LE(static_cast<double>(held.gpu.total()), setup.gpu.usable_bytes());
+    EXPECT_NO_THROW(validate_plan(held.plan, held.num_layers));
+    EXPECT_GE(held.tokens_per_s, 0.99 * before);
+    EXPECT_LE(held.tokens_per_s, 1.01 * fastest.tokens_per_s);
+    before = held.tokens_per_s;
+    const PlanAnswer answer{.setup = setup, .asked = {.name = "asked", .prediction = held}};
+    EXPECT_NE(answer_text(answer).find("It fits."), std::string::npos);
+    EXPECT_NE(answer_text(answer).find("not the fastest plan"), std::string::npos);
+    EXPECT_EQ(nlohmann::json::parse(answer_json(answer))["asked"]["is_held_by_host"], true);
+  }
 }
 
 TEST(PlanCommand, WhatTakesTooLongToSimulateIsRefusedWithTheLimit) {

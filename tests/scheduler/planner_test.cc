@@ -2,9 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <map>
+#include <random>
 #include <string>
+#include <vector>
+
+#include "common/text.h"
 
 #include "tests/common/expect_refusal.h"
 #include "tests/common/sanitizers.h"
@@ -125,6 +131,73 @@ TEST(Planner, GivesSlowerGpusLess) {
   EXPECT_EQ(std::min_element(work.begin(), work.end()) - work.begin(), 3);
 }
 
+TEST(Planner, KeepsNoMoreInputsThanAllowed) {
+  for (const GoldenModel& model : golden_models()) {
+    for (const bool asynchronous : {false, true}) {
+      PlanTask task = task_of(model, asynchronous);
+      const PlanChoice fastest = fast_plan(task);
+      double before = INFINITY;
+      for (const int most : {1, 2, 3, 5, 8, 12, 20, kept_inputs(fastest.plan)}) {
+        SCOPED_TRACE(cat(model.name, asynchronous ? " asynchronous, " : ", ", most));
+        task.limits.most_kept_inputs = most;
+        const PlanChoice choice = fast_plan(task);
+        EXPECT_LE(kept_inputs(choice.plan), most);
+        if (most <= kept_inputs(fastest.plan)) {
+          EXPECT_LE(choice.step_ms, 1.01 * before) << "with fewer inputs";
+          before = std::min(before, choice.step_ms);
+        }
+      }
+      EXPECT_LE(before, 1.02 * fastest.step_ms);
+    }
+  }
+}
+
+// Appends the numbers of kept inputs for all ways to complete the cuts within the limits: the forward stages first,
+// then the backward stages.
+void count_all(const StageLimits& limits, int fused_start, Cuts& cuts, std::vector<int>& counts) {
+  const auto first = [](const std::vector<int>& ends) { return ends.empty() ? 0 : ends.back(); };
+  const bool is_forward = first(cuts.forward) < fused_start;
+  std::vector<int>& ends = is_forward ? cuts.forward : cuts.backward;
+  const int begin = first(ends);
+  if (!is_forward && begin == fused_start) {
+    counts.push_back(kept_inputs(cuts));
+    return;
+  }
+  const std::vector<int>& most = is_forward ? limits.forward : limits.backward;
+  for (int end = begin + 1; end <= std::min(most[begin], fused_start); ++end) {
+    ends.push_back(end);
+    count_all(limits, fused_start, cuts, counts);
+    ends.pop_back();
+  }
+}
+
+TEST(LongestCuts, KeepTheFewestInputs) {
+  std::mt19937_64 random(3);
+  const auto draw = [&random](int below) { return static_cast<int>(random() % static_cast<std::uint64_t>(below)); };
+  constexpr int kLayers = 7;
+  for (int trial = 0; trial < 200; ++trial) {
+    StageLimits limits{.least_fused_start = 4 + draw(3)};
+    for (int layer = 0; layer < kLayers; ++layer) {
+      const int least = layer > 0 ? std::max(layer + 1, limits.backward.back()) : 1;
+      limits.backward.push_back(std::min(least + draw(3), kLayers));
+      limits.forward.push_back(
+          std::min(std::max(limits.backward.back(), layer > 0 ? limits.forward.back() : 0) + draw(2), kLayers));
+    }
+    const Cuts longest = longest_cuts(limits, kLayers);
+    std::vector<int> counts;
+    for (int fused_start = limits.least_fused_start; fused_start < kLayers; ++fused_start) {
+      Cuts cuts;
+      count_all(limits, fused_start, cuts, counts);
+    }
+    EXPECT_EQ(kept_inputs(longest), *std::min_element(counts.begin(), counts.end()));
+    PlanTask task{
+        .workload = golden_workload(kLayers - 1, {1, 2}, {1, 1}, 0.5), .round_choices = {16}, .limits = limits};
+    EXPECT_TRUE(PlanCost(task).fits(longest));
+    task.limits.most_kept_inputs = kept_inputs(longest);
+    EXPECT_EQ(kept_inputs(fast_plan(task).plan), kept_inputs(longest));
+  }
+}
+
 TEST(Planner, CutsModelsOfOneLayerAndOneGpu) {
   for (const bool asynchronous : {false, true}) {
     for (const int num_layers : {0, 1, 2}) {
@@ -153,6 +226,7 @@ TEST(Planner, RefusesTasksThatMakeNoSense) {
   refused([](PlanTask& task) { task.limits.forward = {1, 2}; }, {"begin with 2 layers, for 29 with the head"});
   refused([](PlanTask& task) { task.limits.backward.assign(29, 1); }, {"begin with layer 1 admits none"});
   refused([](PlanTask& task) { task.limits.least_fused_start = 29; }, {"cannot begin at layer 29 of 29"});
+  refused([](PlanTask& task) { task.limits.most_kept_inputs = 0; }, {"fewer than 1 inputs of layers; the limit is 0"});
 }
 
 // The published figures for the Python version's cuts of 1.7b are 24.60 and 9.55 % of the GPUs'

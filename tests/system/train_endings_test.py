@@ -374,7 +374,7 @@ class StandardOutputTest(LaunchedTest):
                 writable = select.poll()
                 writable.register(write_end, select.POLLOUT)
                 steps, previous = 0, -1
-                while writable.poll(0) or steps != previous:  # until the run waits for its reader
+                while writable.poll(0) or steps == 0 or steps != previous:  # until the run waits for its reader
                     self.assertIsNone(process.poll(), "the run has ended")
                     time.sleep(0.5)
                     previous, steps = steps, len(metrics(self.output)) if (self.output / "metrics.jsonl").exists() else 0
