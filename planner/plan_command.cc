@@ -11,28 +11,6 @@ namespace rp {
 
 namespace {
 
-TrainingSetup setup_of(const ModelQuestion& question) {
-  TrainingSetup setup{.model = config_of_model(question.model),
-                      .gpu = gpu_profile(question.gpu).profile,
-                      .server = server_profile(question.server).profile,
-                      .num_gpus = question.num_gpus,
-                      .num_nodes = question.num_nodes,
-                      .network = question.network,
-                      .sequence_length = question.sequence_length,
-                      .batch = question.batch,
-                      .parts = question.parts,
-                      .asynchronous = question.asynchronous,
-                      .accumulate = question.fp16_accumulate ? Accumulate::kFp16 : Accumulate::kFp32,
-                      .pinned_weights = !question.pageable_weights,
-                      .round_microbatches = question.round_microbatches,
-                      .rounds_per_step = question.rounds_per_step,
-                      .max_fused_layers = question.max_fused_layers,
-                      .recompute = question.recompute};
-  setup.host_bytes =
-      question.host_bytes > 0 ? static_cast<double>(question.host_bytes) : setup.server.memory_gib * kGiB;
-  return setup;
-}
-
 PredictedRow row_of(std::string name, const TrainingSetup& setup, Effort effort) {
   PredictedRow row{.name = std::move(name)};
   try {
@@ -72,6 +50,28 @@ std::vector<PredictedRow> rows_by_nodes(const TrainingSetup& setup, const Predic
 }
 
 }  // namespace
+
+TrainingSetup setup_of(const ModelQuestion& question) {
+  TrainingSetup setup{.model = config_of_model(question.model),
+                      .gpu = gpu_profile(question.gpu).profile,
+                      .server = server_profile(question.server).profile,
+                      .num_gpus = question.num_gpus,
+                      .num_nodes = question.num_nodes,
+                      .network = question.network,
+                      .sequence_length = question.sequence_length,
+                      .batch = question.batch,
+                      .parts = question.parts,
+                      .asynchronous = question.asynchronous,
+                      .accumulate = question.fp16_accumulate ? Accumulate::kFp16 : Accumulate::kFp32,
+                      .pinned_weights = !question.pageable_weights,
+                      .round_microbatches = question.round_microbatches,
+                      .rounds_per_step = question.rounds_per_step,
+                      .max_fused_layers = question.max_fused_layers,
+                      .recompute = question.recompute};
+  setup.host_bytes =
+      question.host_bytes > 0 ? static_cast<double>(question.host_bytes) : setup.server.memory_gib * kGiB;
+  return setup;
+}
 
 PlanAnswer answer_question(const ModelQuestion& question, Effort effort, bool for_page) {
   PlanAnswer answer{.setup = setup_of(question)};

@@ -34,6 +34,9 @@ struct PlanAnswer {
   std::int64_t longest_sequence = 0;         // in tokens, with one sequence in a microbatch; 0: none fits
 };
 
+// Returns the setup that a question is about. Throws as answer_question().
+[[nodiscard]] TrainingSetup setup_of(const ModelQuestion& question);
+
 // Answers `rp-plan plan`. What does not fit is part of the answer. `for_page`: includes what
 // answer_page() draws (plan_report.h). Throws rp::Error: kUsage for an unknown preset or profile, kBadInput for a
 // folder or file that does not contain one.

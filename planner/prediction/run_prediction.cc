@@ -252,12 +252,17 @@ struct Best {
 
 constexpr RunLength kBrief{.warm_up = 2, .steps = 2};
 
+// Sorts by the time of a step without copies and updates.
+void sort_by_computing(std::vector<Candidate>& candidates) {
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.choice.step_ms < b.choice.step_ms; });
+}
+
 // Simulates, with links and updates, the few candidates that are the fastest by computing time
 // alone, and returns the fastest. On several nodes all candidates are simulated, because the network
 // needs longer if a step has more rounds.
 Best fastest_of(const TrainingSetup& setup, std::vector<Candidate> candidates) {
-  std::stable_sort(candidates.begin(), candidates.end(),
-                   [](const Candidate& a, const Candidate& b) { return a.choice.step_ms < b.choice.step_ms; });
+  sort_by_computing(candidates);
   if (setup.num_nodes == 1) candidates.resize(std::min<std::size_t>(candidates.size(), 4));
   std::optional<Best> best;
   for (const Candidate& candidate : candidates) {
@@ -267,41 +272,65 @@ Best fastest_of(const TrainingSetup& setup, std::vector<Candidate> candidates) {
   return *best;
 }
 
-// Returns a run with the split of the step of `fastest` that fits the host, if one is found. Plans that keep fewer and
-// fewer inputs are searched, beginning with as many as there is memory for. If none fits, the last one keeps the
-// fewest.
-Best held_by_host(const TrainingSetup& setup, const Candidate& fastest) {
-  const PlanTask task = task_of(setup, fastest.way);
-  const int least = kept_inputs(longest_cuts(task.limits, task.workload.num_layers() + 1));
-  Best held{fastest, predict(setup, fastest.way, fastest.choice, kPredictedLength)};
+// Returns the candidate's split of the step with the plan of the longest stages, which keep the fewest inputs.
+Candidate with_longest_stages(const TrainingSetup& setup, const Candidate& candidate) {
+  const PlanTask task = task_of(setup, candidate.way);
+  const Cuts longest = longest_cuts(task.limits, task.workload.num_layers() + 1);
+  Candidate result{candidate.way, {.plan = plan_of(longest), .lower_bound_ms = PlanCost(task).lower_bound_ms(longest)}};
+  result.way.most_kept_inputs = kept_inputs(longest);
+  return result;
+}
+
+// Returns the host memory that is needed, with an upper bound of the activations.
+HostMemory host_bound(const TrainingSetup& setup, const Candidate& candidate) {
+  const Way& way = candidate.way;
+  return host_memory(costs_of(setup, sequences_of(setup, way.rounds)), candidate.choice.plan,
+                     emulated(setup, way).host);
+}
+
+// Returns a run with the candidate's split of the step that fits the host, if one is found. Plans that keep fewer and
+// fewer inputs are searched, beginning with as many as there is memory for.
+std::optional<Best> held_by_host(const TrainingSetup& setup, const Candidate& candidate) {
+  const Candidate longest = with_longest_stages(setup, candidate);
+  const HostMemory bound = host_bound(setup, longest);
+  const double room = setup.host_bytes - static_cast<double>(bound.total() - bound.activations);
+  if (room < 0) return std::nullopt;
+  const auto simulated = [&setup](const Candidate& with) {
+    RunPrediction brief = predict(setup, with.way, with.choice, kBrief);
+    return fits_host(setup, brief) ? predict(setup, with.way, with.choice, kPredictedLength) : brief;
+  };
+  const Best least{longest, simulated(longest)};
+  if (!fits_host(setup, least.prediction)) return std::nullopt;
+  Best held{candidate, simulated(candidate)};
   while (!fits_host(setup, held.prediction)) {
-    const HostMemory& host = held.prediction.host;
-    const double room = setup.host_bytes - static_cast<double>(host.total() - host.activations);
     const int present = kept_inputs(held.prediction.plan);
-    if (present <= least || fastest.way.recompute == RecomputeGrain::kLayer) break;  // by layer, all inputs are kept
-    const double affordable = present * room / static_cast<double>(host.activations);
+    // By layer, the inputs of all layers are kept.
+    if (present <= *longest.way.most_kept_inputs || candidate.way.recompute == RecomputeGrain::kLayer) return least;
+    const double affordable = present * room / static_cast<double>(held.prediction.host.activations);
     Way& way = held.candidate.way;
-    way.most_kept_inputs = std::clamp(static_cast<int>(affordable), least, present - 1);
+    way.most_kept_inputs = std::clamp(static_cast<int>(affordable), *longest.way.most_kept_inputs, present - 1);
     held.candidate.choice = choose_plan(setup, way, std::nullopt);
-    held.prediction = predict(setup, way, held.candidate.choice, kPredictedLength);
+    held.prediction = simulated(held.candidate);
   }
-  return held;
+  return is_better(setup, least.prediction, held.prediction) ? least : held;
 }
 
 // Returns the fastest run that fits the host, with the plan of a candidate or with longer stages, so that fewer inputs
-// are kept; if none fits, the run that needs the least host memory.
-Best best_held_by_host(const TrainingSetup& setup, const std::vector<Candidate>& candidates) {
+// are kept; if none fits, the candidate that needs the least host memory.
+Candidate best_held_by_host(const TrainingSetup& setup, std::vector<Candidate> candidates) {
+  sort_by_computing(candidates);
   std::optional<Best> best;
   for (const Candidate& candidate : candidates) {
-    Best next = held_by_host(setup, candidate);
-    const auto is_better_than = [&](const RunPrediction& other) {
-      if (!fits_host(setup, next.prediction) && !fits_host(setup, other))
-        return next.prediction.host.total() < other.host.total();
-      return is_better(setup, next.prediction, other);
-    };
-    if (!best || is_better_than(best->prediction)) best = std::move(next);
+    // Longer stages make no step shorter.
+    if (best && best->prediction.run.step_ms <= candidate.choice.step_ms) break;
+    std::optional<Best> next = held_by_host(setup, candidate);
+    if (next && (!best || next->prediction.tokens_per_s > best->prediction.tokens_per_s)) best = std::move(next);
   }
-  return *best;
+  if (best) return best->candidate;
+  for (Candidate& candidate : candidates) candidate = with_longest_stages(setup, candidate);
+  return *std::min_element(candidates.begin(), candidates.end(), [&setup](const Candidate& a, const Candidate& b) {
+    return host_bound(setup, a).total() < host_bound(setup, b).total();
+  });
 }
 
 bool fits(const TrainingSetup& setup, std::int64_t sequence_length) {
@@ -386,9 +415,10 @@ RunPrediction predict_run(const TrainingSetup& setup, Effort effort) {
   RunPrediction result = searched(fastest.candidate.way);
   if (!fits_host(setup, result)) {
     // Recompute by layer needs more host memory, so it is not tried.
-    const auto [way, choice] = best_held_by_host(setup, candidates).candidate;
-    result = searched(way);
-    if (!fits_host(setup, result)) result = predict_in_full(setup, way, choice);
+    const auto [way, choice] = best_held_by_host(setup, candidates);
+    result = predict_in_full(setup, way, choice);
+    RunPrediction longer_search = searched(way);
+    if (is_better(setup, longer_search, result)) result = std::move(longer_search);
     result.is_held_by_host = way.most_kept_inputs.has_value();
     return result;
   }

@@ -75,7 +75,7 @@ TEST(NodesReport, HasTheStepTheNetworkAndTheSpeedOnFewerNodes) {
 
 // By computing alone, other splits are the fastest.
 TEST(NodesReport, TheProposedSplitIsTheFastestOneWithTheNetwork) {
-  TrainingSetup setup = answer_of(on_nodes(4)).setup;
+  TrainingSetup setup = setup_of(on_nodes(4));
   setup.num_gpus = 4;
   setup.sequence_length = 2048;
   setup.batch = 256;
@@ -91,7 +91,7 @@ TEST(NodesReport, TheProposedSplitIsTheFastestOneWithTheNetwork) {
 
 // The plan that is the fastest without the network would make the step longer.
 TEST(NodesReport, TheProposedPlanIsSearchedWithTheNetwork) {
-  TrainingSetup setup = answer_of(on_nodes(4, {.gbs = 3.125, .latency_us = 70})).setup;
+  TrainingSetup setup = setup_of(on_nodes(4, {.gbs = 3.125, .latency_us = 70}));
   setup.sequence_length = 2048;
   setup.round_microbatches = 8;
   setup.rounds_per_step = 4;

@@ -16,6 +16,8 @@ namespace rp::test {
 namespace {
 
 PlanAnswer asked(ModelQuestion question) { return answer_question(question, Effort::kFast); }
+// Without the rows for fewer GPUs and other fused stages.
+RunPrediction predicted(const ModelQuestion& question) { return predict_run(setup_of(question), Effort::kFast); }
 
 TEST(PlanCommand, AnswersForAModelThatFits) {
   const PlanAnswer answer = asked({.model = "qwen3-1.7b", .num_gpus = 4, .batch = 32, .asynchronous = true});
@@ -49,7 +51,7 @@ TEST(PlanCommand, CountsCorrectionsThatAreTrained) {
   const auto memory_with = [](bool corrections) {
     TrainedParts parts;
     parts.corrections = corrections;
-    return asked({.model = "moonlight-16b", .gpu = "h200", .batch = 8, .parts = parts}).asked.prediction.value().host;
+    return predicted({.model = "moonlight-16b", .gpu = "h200", .batch = 8, .parts = parts}).host;
   };
   const HostMemory frozen = memory_with(false), trained = memory_with(true);
   EXPECT_EQ(trained.gradients - frozen.gradients, 26U * 4096) << "a page for each layer with experts";
@@ -76,11 +78,11 @@ TEST(PlanCommand, CountsWeightsThatTheFilesHaveQuantised) {
     const TempDirectory directory;
     const auto memory_of = [&](const nlohmann::json& config, FrozenWeights wanted) {
       (void)directory.write("config.json", config.dump());
-      const PlanAnswer answer = asked({.model = directory.path().string(),
-                                       .num_gpus = 2,
-                                       .batch = 8,
-                                       .parts = {.lora = {.rank = 16}, .frozen_weights = wanted}});
-      return std::pair(answer.asked.prediction.value().host.weights, answer.asked.prediction.value().gpu.weights);
+      const RunPrediction prediction = predicted({.model = directory.path().string(),
+                                                  .num_gpus = 2,
+                                                  .batch = 8,
+                                                  .parts = {.lora = {.rank = 16}, .frozen_weights = wanted}});
+      return std::pair(prediction.host.weights, prediction.gpu.weights);
     };
     nlohmann::json quantised = plain;
     quantised["quantization_config"] = quantization;
@@ -167,12 +169,11 @@ TEST(PlanCommand, MemoryOverTimeIsWithinWhatThePlanReserves) {
 }
 
 TEST(PlanCommand, KeepsTheSplitOfTheStepThatWasGiven) {
-  const PlanAnswer answer =
-      asked({.model = "smollm2-135m", .num_gpus = 2, .batch = 20, .round_microbatches = 5, .rounds_per_step = 2});
-  ASSERT_TRUE(answer.asked.prediction.has_value()) << answer.asked.problem;
-  EXPECT_EQ(answer.asked.prediction->round_microbatches, 5);
-  EXPECT_EQ(answer.asked.prediction->rounds_per_step, 2);
-  EXPECT_EQ(answer.asked.prediction->microbatch_sequences, 2);
+  const RunPrediction prediction =
+      predicted({.model = "smollm2-135m", .num_gpus = 2, .batch = 20, .round_microbatches = 5, .rounds_per_step = 2});
+  EXPECT_EQ(prediction.round_microbatches, 5);
+  EXPECT_EQ(prediction.rounds_per_step, 2);
+  EXPECT_EQ(prediction.microbatch_sequences, 2);
 }
 
 TEST(PlanCommand, SaysWhatDoesNotFitAndWhatWould) {
@@ -312,21 +313,22 @@ TEST(PlanCommand, RecomputesByLayerWhereThatIsFaster) {
 
 TEST(PlanCommand, RecomputesByStageWhereTheGpusMemoryHoldsNoStage) {
   ModelQuestion question{.model = "smollm2-135m", .num_gpus = 2, .batch = 8};
-  const PlanAnswer chosen = asked(question);
+  const RunPrediction chosen = predicted(question);
   question.recompute = RecomputeGrain::kStage;
-  EXPECT_EQ(chosen.asked.prediction->recompute, RecomputeGrain::kStage);
-  EXPECT_EQ(chosen.asked.prediction->run.step_ms, asked(question).asked.prediction->run.step_ms);
+  EXPECT_EQ(chosen.recompute, RecomputeGrain::kStage);
+  EXPECT_EQ(chosen.run.step_ms, predicted(question).run.step_ms);
 }
 
 TEST(PlanCommand, RecomputesByStageWhereTheHostHoldsTooMuchAlready) {
-  const PlanAnswer answer = asked({.model = "qwen3-30b-a3b",
-                                   .num_gpus = 4,
-                                   .host_bytes = std::uint64_t{500} << 30,
-                                   .asynchronous = true,
-                                   .round_microbatches = 8,
-                                   .rounds_per_step = 1});
-  EXPECT_FALSE(fits_host(answer.setup, *answer.asked.prediction));
-  EXPECT_EQ(answer.asked.prediction->recompute, RecomputeGrain::kStage);
+  const TrainingSetup setup = setup_of({.model = "qwen3-30b-a3b",
+                                        .num_gpus = 4,
+                                        .host_bytes = std::uint64_t{500} << 30,
+                                        .asynchronous = true,
+                                        .round_microbatches = 8,
+                                        .rounds_per_step = 1});
+  const RunPrediction prediction = predict_run(setup, Effort::kFast);
+  EXPECT_FALSE(fits_host(setup, prediction));
+  EXPECT_EQ(prediction.recompute, RecomputeGrain::kStage);
 }
 
 // Returns the longest sequence for a plan with stages of four layers.
