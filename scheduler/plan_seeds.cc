@@ -107,6 +107,12 @@ class Seeds {
   void add_even(std::uint64_t num_tasks);
   void add_ramps(std::uint64_t num_tasks);
   void add_shared(int most_kept_inputs, std::uint64_t num_tasks);
+  void add_single_layers() {
+    Cuts cuts;
+    for (int end = 1; end < cost_.num_layers(); ++end) cuts.forward.push_back(end);
+    cuts.backward = cuts.forward;
+    add(cuts);
+  }
   void add_longest() { add(longest_cuts(task_.limits, cost_.num_layers())); }
   [[nodiscard]] std::vector<PlanCandidate> take() { return std::move(seeds_); }
   [[nodiscard]] bool empty() const { return seeds_.empty(); }
@@ -310,6 +316,7 @@ std::vector<PlanCandidate> plan_seeds(const PlanTask& task, PlanCost& cost, std:
     maker.add_ramps(num_tasks);
   }
   if (task.limits.most_kept_inputs) maker.add_shared(*task.limits.most_kept_inputs, num_tasks);
+  if (maker.empty()) maker.add_single_layers();
   if (maker.empty()) maker.add_longest();
   std::vector<PlanCandidate> seeds = maker.take();
   std::stable_sort(seeds.begin(), seeds.end(), [](const auto& a, const auto& b) { return a.step_ms < b.step_ms; });

@@ -413,14 +413,13 @@ RunPrediction predict_run(const TrainingSetup& setup, Effort effort) {
   const std::vector<Candidate> candidates = candidates_of(setup, setup.recompute.value_or(RecomputeGrain::kStage));
   const Best fastest = fastest_of(setup, candidates);
   RunPrediction result = searched(fastest.candidate.way);
-  if (!fits_host(setup, result)) {
+  if (!fits_host(setup, fastest.prediction) || !fits_host(setup, result)) {
     // Recompute by layer needs more host memory, so it is not tried.
     const auto [way, choice] = best_held_by_host(setup, candidates);
-    result = predict_in_full(setup, way, choice);
-    RunPrediction longer_search = searched(way);
-    if (is_better(setup, longer_search, result)) result = std::move(longer_search);
-    result.is_held_by_host = way.most_kept_inputs.has_value();
-    return result;
+    RunPrediction held = predict_in_full(setup, way, choice), longer_search = searched(way);
+    if (fits_host(setup, longer_search) && is_better(setup, longer_search, held)) held = std::move(longer_search);
+    held.is_held_by_host = way.most_kept_inputs.has_value();
+    return fits_host(setup, result) && is_better(setup, result, held) ? result : held;
   }
   if (setup.recompute) return result;
   const std::vector<Candidate> held = held_by_layer(setup, candidates);
