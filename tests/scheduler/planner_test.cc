@@ -175,7 +175,7 @@ TEST(LongestCuts, KeepTheFewestInputs) {
   std::mt19937_64 random(3);
   const auto draw = [&random](int below) { return static_cast<int>(random() % static_cast<std::uint64_t>(below)); };
   constexpr int kLayers = 7;
-  for (int trial = 0; trial < 200; ++trial) {
+  for (int trial = 0; trial < 100; ++trial) {
     StageLimits limits{.least_fused_start = 4 + draw(3)};
     for (int layer = 0; layer < kLayers; ++layer) {
       const int least = layer > 0 ? std::max(layer + 1, limits.backward.back()) : 1;
@@ -194,7 +194,9 @@ TEST(LongestCuts, KeepTheFewestInputs) {
         .workload = golden_workload(kLayers - 1, {1, 2}, {1, 1}, 0.5), .round_choices = {16}, .limits = limits};
     EXPECT_TRUE(PlanCost(task).fits(longest));
     task.limits.most_kept_inputs = kept_inputs(longest);
-    EXPECT_EQ(kept_inputs(fast_plan(task).plan), kept_inputs(longest));
+    PlanSearch search(task);
+    search.run(20'000);
+    EXPECT_EQ(kept_inputs(search.best().plan), kept_inputs(longest));
   }
 }
 

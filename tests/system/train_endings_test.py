@@ -367,7 +367,7 @@ class StandardOutputTest(LaunchedTest):
         for number, code in ((signal.SIGTERM, 75), (signal.SIGINT, 130)):
             with self.subTest(number):
                 read_end, write_end = os.pipe()
-                fcntl.fcntl(write_end, fcntl.F_SETPIPE_SZ, 4096)  # some 40 steps fill it
+                fcntl.fcntl(write_end, fcntl.F_SETPIPE_SZ, 8192)  # two pages: it is full when the second one is begun, after some 30 steps
                 process = subprocess.Popen(self.command(settings(self.output, max_steps=1000000), ["--workers", "2"]), stdout=write_end,
                                            stderr=subprocess.PIPE, text=True)
                 self.addCleanup(process.kill)
