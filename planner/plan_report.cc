@@ -98,6 +98,10 @@ bool fits_gpu(const TrainingSetup& setup, const RunPrediction& prediction) {
   return static_cast<double>(prediction.gpu.total()) <= setup.gpu.usable_bytes();
 }
 
+constexpr const char* kNotTheFastest =
+    "  the fastest plan needs more memory than the host has; for this one, give rp-launch --plan a file with the plan "
+    "that --json prints\n";
+
 void print_asked(std::ostringstream& out, const TrainingSetup& setup, const RunPrediction& prediction) {
   const RunResult& run = prediction.run;
   const GpuTime& times = run.gpus;
@@ -120,13 +124,9 @@ void print_asked(std::ostringstream& out, const TrainingSetup& setup, const RunP
       << "; fused " << prediction.fused_layers() << " and the head; backward " << stages_text(prediction.plan.backward)
       << "\n"
       << "  with train: " << train_options_text(setup, prediction) << "\n"
-      << (prediction.is_held_by_host && fits ? "  not the fastest plan, for which the host has too little memory: give "
-                                               "rp-launch --plan a file with the plan of "
-                                               "--json\n"
-                                             : "")
-      << std::fixed << std::setprecision(0) << "Speed: " << prediction.tokens_per_s << " tokens/s, "
-      << std::setprecision(3) << run.step_ms / 1000 << " s a step (no order of these stages takes less than "
-      << prediction.lower_bound_ms / 1000 << ")\n";
+      << (prediction.is_held_by_host && fits ? kNotTheFastest : "") << std::fixed << std::setprecision(0)
+      << "Speed: " << prediction.tokens_per_s << " tokens/s, " << std::setprecision(3) << run.step_ms / 1000
+      << " s a step (no order of these stages takes less than " << prediction.lower_bound_ms / 1000 << ")\n";
   const auto line = [&](const char* name, double ms) {
     out << "  " << std::left << std::setw(34) << name << std::right << std::setw(9) << ms / gpus / 1000 << " s "
         << std::setw(8) << share_text(ms, total) << "\n";

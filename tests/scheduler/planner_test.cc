@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "common/text.h"
-
 #include "tests/common/expect_refusal.h"
 #include "tests/common/sanitizers.h"
 #include "tests/scheduler/golden_schedules.h"
